@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from fidelio.errors import LedgerUnavailable, StaleLease, UsageProblem
 from fidelio.ledger.jobs import Assignment, Jobs
-from fidelio.ledger.model import Change, Completion, Lease, NewEvent
+from fidelio.ledger.model import Change, Completion, Job, Lease, NewEvent
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
 from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock
@@ -251,6 +252,52 @@ async def test_a_loop_without_due_work_waits_for_news_or_the_next_due_time(
             assert await waits.get() == 1.0
             await jobs.enqueue("work", "s_a", due=clock() + 250)
             assert await waits.get() == 0.25
+
+
+@proves("jobs.admission")
+async def test_only_what_is_admitted_is_claimed_and_the_rest_is_asked_for_again(address: str) -> None:
+    sessions = [f"s_{number}" for number in range(4)]
+    async with ledger_with_sessions(address, *sessions) as ledger:
+        order: list[str] = []
+        last = asyncio.Event()
+
+        def admit(due: Sequence[Job], claimed: Sequence[Job]) -> Sequence[Job]:
+            """One at a time, the last one first."""
+            return () if claimed else due[-1:]
+
+        async def handle(assignment: Assignment) -> None:
+            order.append(assignment.lease.session)
+            if assignment.lease.session == "s_0":
+                last.set()
+
+        jobs = Jobs(ledger, admit=admit)
+        jobs.register("work", handle)
+        for number, session in enumerate(sessions):
+            await jobs.enqueue("work", session, due=number)
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
+            await last.wait()
+
+        assert order == sessions[::-1]
+
+
+@proves("jobs.admission")
+async def test_a_refused_job_is_considered_again_at_once_after_wake(address: str) -> None:
+    async with ledger_with_sessions(address, "s_a") as ledger:
+        asked, done = asyncio.Event(), asyncio.Event()
+        is_open = False
+
+        def admit(due: Sequence[Job], _: Sequence[Job]) -> Sequence[Job]:
+            asked.set()
+            return due if is_open else ()
+
+        jobs = Jobs(ledger, admit=admit)
+        jobs.register("work", lambda _: _set(done))
+        await jobs.enqueue("work", "s_a")
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
+            await asked.wait()
+            is_open = True
+            jobs.wake()
+            await done.wait()
 
 
 async def _nothing(_: Assignment) -> None:

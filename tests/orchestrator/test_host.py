@@ -18,7 +18,7 @@ from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.record.record import AGENT_SAID
 from fidelio.orchestrator.record.rules import MAX_CONSECUTIVE_RESUMES
-from fidelio.orchestrator.runs.host import RUN_JOB
+from fidelio.orchestrator.record.unit_of_work import RUN_JOB
 from fidelio.orchestrator.runs.host_process import spawn_worker, work_until_idle
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits, load_settings

@@ -58,6 +58,7 @@ async def test_a_queued_run_that_is_stopped_never_begins(harness: OrchestratorHa
         await wait_until_finished(service, "first")
         await start(service, "third")
         await wait_until_finished(service, "third")
+        assert await harness.ledger.jobs() == ()
 
     assert (stopped.run.state, stopped.run.started_at) == ("stopped", None)
     assert [turn.session for turn in harness.actor.turns] == [(await service.find(name)).id for name in ("first", "third")]

@@ -144,8 +144,11 @@ class Ledger(ABC):
     # Jobs. Only for the job runner (`fidelio.ledger.jobs`); services use its `register` and `enqueue`.
 
     @abstractmethod
-    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
-        """Claim the next due job of these kinds in a session without an active lease; None if there is none."""
+    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int, session: str | None = None) -> Lease | None:
+        """Claim the next due job of these kinds in a session without an active lease; None if there is none.
+
+        `session` limits the claim to a session.
+        """
 
     @abstractmethod
     async def heartbeat(self, lease: Lease, *, lease_ms: int) -> Lease:
@@ -160,8 +163,16 @@ class Ledger(ABC):
         """The time at which the next job of these kinds can be claimed; None if there is none."""
 
     @abstractmethod
-    async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
-        """List queued jobs in due order, or the dead letters."""
+    async def jobs(
+        self,
+        *,
+        session: str | None = None,
+        kind: str | None = None,
+        dead: bool = False,
+        after: Job | None = None,
+        limit: int = 50,
+    ) -> tuple[Job, ...]:
+        """List queued jobs in due order, or the dead letters. `after` is the last job of the previous page."""
 
     # Maintenance
 

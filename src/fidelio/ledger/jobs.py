@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import SystemRandom
 
 from msgspec import structs
@@ -27,7 +27,8 @@ from fidelio.clock import Clock, now_ms
 from fidelio.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Json, Lease, NewJob, Retry, Settlement
+from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Job, Json, Lease, NewJob, Retry, Settlement
+from fidelio.ledger.paging import all_jobs
 from fidelio.retry import cancel_tasks
 
 FIRST_BACKOFF_MS = 1_000
@@ -67,13 +68,16 @@ class Assignment:
 
 
 Handler = Callable[[Assignment], Awaitable[None]]
+# Chooses the jobs to claim now, from the due jobs and the jobs that this worker has claimed.
+Admit = Callable[[Sequence[Job], Sequence[Job]], Sequence[Job]]
 
 
 class Jobs:
     """Registry of job handlers and the loop that runs them.
 
     A job that fails is retried after `compute_backoff`, up to `max_attempts` attempts, and then kept as a dead letter with its
-    last error. `grace` is the number of seconds that running handlers get after `stop`.
+    last error. `grace` is the number of seconds that running handlers get after `stop`. With `admit`, only the due jobs that it
+    chooses are claimed; it is asked again when a handler ends, after `wake`, and every second.
     """
 
     def __init__(
@@ -86,11 +90,12 @@ class Jobs:
         max_attempts: int = 8,
         concurrency: int = 8,
         grace: float = 10.0,
+        admit: Admit | None = None,
     ) -> None:
         self._ledger, self._clock = ledger, clock
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}/{new_id('w_')}"
         self._lease_ms, self._max_attempts = lease_ms, max_attempts
-        self._concurrency, self._grace = concurrency, grace
+        self._concurrency, self._grace, self._admit = concurrency, grace, admit
         self._handlers: dict[str, Handler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wakeup = asyncio.Event()
@@ -106,6 +111,10 @@ class Jobs:
         """Queue a job that is due at `due`. To queue it together with an event, put a `NewJob` into the change instead."""
         job = NewJob(kind=kind, session=session, due=due, payload=payload or {}, key=key)
         await self._ledger.commit(Change(session=session, jobs=(job,)))
+        self._wakeup.set()
+
+    def wake(self) -> None:
+        """Look for due jobs now."""
         self._wakeup.set()
 
     def stop(self) -> None:
@@ -127,7 +136,7 @@ class Jobs:
         self._wakeup.clear()
         try:
             if len(self._tasks) < self._concurrency:
-                await self._claim_or_wait()
+                await (self._claim_or_wait() if self._admit is None else self._claim_admitted_or_wait(self._admit))
                 return
         except _TRANSIENT_ERRORS as error:
             _log.warning("Due jobs cannot be claimed, retrying: %s", error)
@@ -140,12 +149,33 @@ class Jobs:
         due = await self._ledger.next_due(kinds)
         seconds = _POLL_SECONDS if due is None else min((due - self._clock()) / 1000, _POLL_SECONDS)
         if seconds <= 0:
-            lease = await self._ledger.claim(self._owner, kinds, lease_ms=self._lease_ms)
-            if lease is not None:
-                self._start_handler(lease)
+            if await self._claim(kinds):
                 return
             seconds = _RETRY_SECONDS
         await self._wait(self._ledger.wait(after=position, timeout=seconds))
+
+    async def _claim(self, kinds: Sequence[str], session: str | None = None) -> bool:
+        """Claim a job and start its handler; return whether there was a job."""
+        lease = await self._ledger.claim(self._owner, kinds, lease_ms=self._lease_ms, session=session)
+        if lease is None:
+            return False
+        task = asyncio.create_task(self._run_handler(Assignment(self._ledger, lease)))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_handler_done)
+        return True
+
+    async def _claim_admitted_or_wait(self, admit: Admit) -> None:
+        kinds, now = tuple(self._handlers), self._clock()
+        queued = [job for kind in kinds for job in await all_jobs(self._ledger, kind)]
+        held = [job for job in queued if job.lease_expires > now]
+        sessions = {job.session for job in held}
+        due = [job for job in queued if job.due <= now and job.session not in sessions]
+        admitted = admit(due, [job for job in held if job.lease_owner == self._owner])
+        # Concurrent claims share a disk sync.
+        claimed = await asyncio.gather(*(self._claim(kinds, session) for session in {job.session: job for job in admitted}))
+        if not any(claimed):
+            times = [(job.due - now) / 1000 for job in queued if job.due > now]
+            await self._wait(asyncio.sleep(min([_RETRY_SECONDS if admitted else _POLL_SECONDS, *times])))
 
     async def _wait(self, until: Coroutine[None, None, object]) -> None:
         """Wait until `until` completes or this process sets the wake-up event."""
@@ -156,11 +186,6 @@ class Jobs:
                 task_done.result()
         finally:
             await cancel_tasks(task_done, woken)
-
-    def _start_handler(self, lease: Lease) -> None:
-        task = asyncio.create_task(self._run_handler(Assignment(self._ledger, lease)))
-        self._tasks.add(task)
-        task.add_done_callback(self._on_handler_done)
 
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

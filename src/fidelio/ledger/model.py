@@ -98,7 +98,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right to run a claimed job. `fence` is a fencing token: it grows with every claim in the session.
 
     After `expires` another worker may claim the session. Until that happens the lease stays valid, so a slow worker can still
-    commit. `attempt` counts from 1.
+    commit. `attempt` counts from 1. `error` is that of the attempt before.
     """
 
     job: str
@@ -109,6 +109,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     fence: int
     owner: str
     expires: int
+    error: str = ""
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.errors import BadRecord
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.model import Event, Page
+from fidelio.ledger.model import Event, Job, Page
 
 T = TypeVar("T")
 PAGE = 1000
@@ -38,6 +38,17 @@ async def event_pages(
 async def all_events(ledger: Ledger, session: str, *, after: int = 0, types: Sequence[str] = ()) -> list[Event]:
     """Read the pages of `event_pages` into a list."""
     return [event async for page in event_pages(ledger, session, after=after, types=types) for event in page]
+
+
+async def all_jobs(ledger: Ledger, kind: str) -> list[Job]:
+    """Read all queued jobs of a kind in due order."""
+    found: list[Job] = []
+    while page := await ledger.jobs(kind=kind, after=found[-1] if found else None, limit=PAGE):
+        found += page
+        if len(page) < PAGE:
+            break
+        await asyncio.sleep(0)
+    return found
 
 
 async def all_pages(read: Callable[..., Awaitable[Page[T]]]) -> AsyncIterator[T]:

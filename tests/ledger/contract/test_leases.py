@@ -9,6 +9,7 @@ import pytest
 from fidelio.errors import StaleLease
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import Change, Completion, DeadLetter, Lease, NewEvent, NewJob, Retry, Settlement
+from fidelio.ledger.paging import all_jobs
 from tests.support import proves
 from tests.support.ledgers import MovingClock, start
 
@@ -234,3 +235,45 @@ async def test_work_that_turns_up_while_the_job_runs_is_not_lost(ledger: Ledger)
     for _ in range(2):
         await ledger.settle(await must_claim(ledger), Completion())
     assert await claim(ledger) is None
+
+
+@proves("ledger.claims")
+async def test_a_claim_can_be_limited_to_a_session(ledger: Ledger, clock: MovingClock) -> None:
+    for number in range(3):
+        await start(ledger, f"s_{number}")
+    await queue(ledger, *(NewJob(kind="wake", session=f"s_{number}", due=number) for number in range(2)))
+    await queue(ledger, NewJob(kind="wake", session="s_2", due=clock.now + 50))
+
+    async def claim_in(session: str) -> Lease | None:
+        return await ledger.claim("me", ["other", "wake"], lease_ms=LEASE, session=session)
+
+    lease = await claim_in("s_1")
+    assert lease is not None
+    assert lease.session == "s_1"
+    # It is held, not due yet, or has no job, while another session has a job that is due.
+    assert [await claim_in(session) for session in ("s_1", "s_2", "s_none")] == [None, None, None]
+    await ledger.settle(lease, Completion())
+    assert await claim_in("s_1") is None
+    assert (await must_claim(ledger)).session == "s_0"
+
+
+@proves("ledger.claims")
+async def test_a_lease_has_the_error_of_the_attempt_before(ledger: Ledger) -> None:
+    await start(ledger, "s_a")
+    await queue(ledger, NewJob(kind="wake", session="s_a"))
+    first = await must_claim(ledger)
+    await ledger.settle(first, Retry(due=0, error="no net"))
+
+    assert [first.error, (await must_claim(ledger)).error] == ["", "no net"]
+
+
+@proves("ledger.all-pages")
+async def test_the_jobs_of_a_kind_are_listed_in_pages(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fidelio.ledger.paging.PAGE", 2)
+    await start(ledger, "s_a")
+    dues = (5, 3, 3, 3, 9)
+    await queue(ledger, *(NewJob(kind="wake", session="s_a", id=f"j_{number}", due=due) for number, due in enumerate(dues)))
+    await queue(ledger, NewJob(kind="other", session="s_a", due=4))
+
+    assert [job.id for job in await all_jobs(ledger, "wake")] == ["j_1", "j_2", "j_3", "j_0", "j_4"]
+    assert [job.kind for job in await ledger.jobs(kind="other", session="s_a", limit=1)] == ["other"]

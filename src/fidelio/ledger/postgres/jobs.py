@@ -52,13 +52,13 @@ _CLAIM_JOB = """
 WITH taken AS (
     UPDATE jobs SET attempts = attempts + 1, waiting = false WHERE id = (
         SELECT id FROM jobs WHERE session = $1 AND kind = $2 AND state = 'queued' ORDER BY due, number LIMIT 1
-    ) RETURNING id, payload, attempts
+    ) RETURNING id, payload, attempts, error
 ), held AS (
     INSERT INTO leases (session, fence, job, owner, expires) SELECT $1, 1, id, $3, $4 FROM taken
     ON CONFLICT (session) DO UPDATE
     SET fence = leases.fence + 1, job = excluded.job, owner = excluded.owner, expires = excluded.expires
     RETURNING fence
-) SELECT id, payload, attempts, fence FROM taken, held
+) SELECT id, payload, attempts, error, fence FROM taken, held
 """
 _RETRY = """
 UPDATE jobs SET due = $2, error = $3, waiting = NOT EXISTS (
@@ -75,7 +75,9 @@ _SELECT_JOBS = """
 SELECT j.id, j.kind, j.session, j.payload, j.due, j.attempts, j.state, j.error,
     coalesce(l.owner, '') AS lease_owner, coalesce(l.expires, 0) AS lease_expires, coalesce(l.fence, 0) AS lease_fence
 FROM jobs AS j LEFT JOIN leases AS l ON l.job = j.id AND l.session = j.session
-WHERE j.state = $1 AND ($2::text IS NULL OR j.session = $2) ORDER BY j.due, j.number LIMIT $3
+WHERE j.state = $1 AND ($2::text IS NULL OR j.session = $2) AND ($3::text IS NULL OR j.kind = $3)
+    AND ($4::text IS NULL OR (j.due, j.number) > ($5, (SELECT number FROM jobs WHERE id = $4)))
+ORDER BY j.due, j.number LIMIT $6
 """
 
 
@@ -89,14 +91,16 @@ async def enqueue(connection: Connection, encoded: EncodedJob) -> None:
     await connection.execute(_REFRESH_READY_TIMES, job.session, job.kind)
 
 
-async def claim(connection: Connection, owner: str, kinds: Sequence[str], *, now: int, expires: int) -> Lease | None:
+async def claim(
+    connection: Connection, owner: str, kinds: Sequence[str], *, session: str | None, now: int, expires: int
+) -> Lease | None:
     """Try to claim a job; None if none is ready or another worker claimed it first."""
     kind_list = list(kinds)
-    session = await connection.fetchval(_LOCK_READY, kind_list, now)
+    locked = None if session else await connection.fetchval(_LOCK_READY, kind_list, now)
+    session = session or locked or await connection.fetchval(_SELECT_READY, kind_list, now)
     if session is None:
-        session = await connection.fetchval(_SELECT_READY, kind_list, now)
-        if session is None:
-            return None
+        return None
+    if locked is None:
         await _lock_session(connection, session)
     # Read again under the lock: another worker may have claimed the job meanwhile.
     kind = await connection.fetchval(_SELECT_READY_KIND, session, kind_list, now)
@@ -116,6 +120,7 @@ async def _claim_job(connection: Connection, session: str, kind: str, owner: str
         fence=row["fence"],
         owner=owner,
         expires=expires,
+        error=row["error"],
     )
 
 
@@ -161,6 +166,9 @@ async def next_due(connection: Connection, kinds: Sequence[str]) -> int | None:
     return soonest
 
 
-async def list_jobs(connection: Connection, *, session: str | None, dead: bool, limit: int) -> tuple[Job, ...]:
-    rows = await connection.fetch(_SELECT_JOBS, "dead" if dead else "queued", session, clamp_page_size(limit))
+async def list_jobs(
+    connection: Connection, *, session: str | None, kind: str | None, dead: bool, after: Job | None, limit: int
+) -> tuple[Job, ...]:
+    state, previous = "dead" if dead else "queued", (after.id, after.due) if after else (None, None)
+    rows = await connection.fetch(_SELECT_JOBS, state, session, kind, *previous, clamp_page_size(limit))
     return tuple(to_job(row) for row in rows)

@@ -211,13 +211,13 @@ class PostgresLedger(Ledger):
 
     # Jobs
 
-    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
+    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int, session: str | None = None) -> Lease | None:
         now = self._clock()
         while (due := await self.next_due(kinds)) is not None and due <= now:
             lease = await self._database.write(
-                lambda connection: jobs.claim(connection, owner, kinds, now=now, expires=now + lease_ms)
+                lambda connection: jobs.claim(connection, owner, kinds, session=session, now=now, expires=now + lease_ms)
             )
-            if lease is not None:
+            if lease is not None or session is not None:
                 return lease
         return None
 
@@ -233,9 +233,17 @@ class PostgresLedger(Ledger):
         async with self._database.connection() as connection:
             return await jobs.next_due(connection, kinds)
 
-    async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
+    async def jobs(
+        self,
+        *,
+        session: str | None = None,
+        kind: str | None = None,
+        dead: bool = False,
+        after: Job | None = None,
+        limit: int = 50,
+    ) -> tuple[Job, ...]:
         async with self._database.connection() as connection:
-            return await jobs.list_jobs(connection, session=session, dead=dead, limit=limit)
+            return await jobs.list_jobs(connection, session=session, kind=kind, dead=dead, after=after, limit=limit)
 
     # Maintenance
 

@@ -11,6 +11,7 @@ The row in `leases` stays when a session has no jobs left, because its fencing t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import apsw
 from msgspec import structs
@@ -32,10 +33,11 @@ FROM jobs AS j WHERE j.session = ?1 AND j.kind = ?2 AND j.state = 'queued' ORDER
 ON CONFLICT DO UPDATE SET ready_at = excluded.ready_at
 """
 _SELECT_READY = "SELECT ready_at, session FROM lanes WHERE kind = ? AND ready_at <= ? ORDER BY ready_at LIMIT 1"
+_SELECT_READY_SESSION = "SELECT ready_at, session FROM lanes WHERE kind = ? AND ready_at <= ? AND session = ?"
 _CLAIM_FIRST = """
 UPDATE jobs SET attempts = attempts + 1, waiting = 0
 WHERE key = (SELECT key FROM jobs WHERE session = ? AND kind = ? AND state = 'queued' ORDER BY due, key LIMIT 1)
-RETURNING id, payload, attempts
+RETURNING id, payload, attempts, error
 """
 _INSERT_LEASE = """
 INSERT INTO leases VALUES (?, 1, ?, ?, ?)
@@ -53,6 +55,8 @@ SELECT j.id, j.kind, j.session, j.payload, j.due, j.attempts, j.state, j.error,
     coalesce(l.owner, ''), coalesce(l.expires, 0), coalesce(l.fence, 0)
 FROM jobs AS j LEFT JOIN leases AS l ON l.job = j.id AND l.session = j.session
 """
+# If the job with this id has ended meanwhile, the jobs that are due at the same time are left out; the next list has them.
+_AFTER = "AND (j.due, j.key) > (?, (SELECT key FROM jobs WHERE id = ?))"
 
 
 def enqueue(connection: apsw.Connection, encoded: EncodedJob) -> None:
@@ -70,12 +74,15 @@ def enqueue(connection: apsw.Connection, encoded: EncodedJob) -> None:
     _refresh_lane(connection, job.session, job.kind)
 
 
-def claim(connection: apsw.Connection, owner: str, kinds: Sequence[str], *, now: int, expires: int) -> Lease | None:
-    ready = [(*row, kind) for kind in kinds if (row := connection.execute(_SELECT_READY, (kind, now)).get)]
+def claim(
+    connection: apsw.Connection, owner: str, kinds: Sequence[str], *, session: str | None, now: int, expires: int
+) -> Lease | None:
+    select, values = (_SELECT_READY, (now,)) if session is None else (_SELECT_READY_SESSION, (now, session))
+    ready = [(*row, kind) for kind in kinds if (row := connection.execute(select, (kind, *values)).get)]
     if not ready:
         return None
     _, session, kind = min(ready)
-    job, payload, attempt = connection.execute(_CLAIM_FIRST, (session, kind)).get
+    job, payload, attempt, error = connection.execute(_CLAIM_FIRST, (session, kind)).get
     fence = connection.execute(_INSERT_LEASE, (session, job, owner, expires)).get
     _refresh_session(connection, session)
     return Lease(
@@ -87,6 +94,7 @@ def claim(connection: apsw.Connection, owner: str, kinds: Sequence[str], *, now:
         fence=fence,
         owner=owner,
         expires=expires,
+        error=error,
     )
 
 
@@ -121,11 +129,18 @@ def next_due(connection: apsw.Connection, kinds: Sequence[str]) -> int | None:
     return min((ready for ready in ready_times if ready is not None), default=None)
 
 
-def list_jobs(connection: apsw.Connection, *, session: str | None, dead: bool, limit: int) -> tuple[Job, ...]:
-    state = "dead" if dead else "queued"
-    where = "WHERE j.state = ?" if session is None else "WHERE j.state = ? AND j.session = ?"
-    values = (state,) if session is None else (state, session)
-    rows = fetch(connection, join_sql(_JOBS, where, "ORDER BY j.due, j.key LIMIT ?"), (*values, clamp_page_size(limit)))
+def list_jobs(
+    connection: apsw.Connection, *, session: str | None, kind: str | None, dead: bool, after: Job | None, limit: int
+) -> tuple[Job, ...]:
+    conditions: dict[str, tuple[object, ...]] = {"WHERE j.state = ?": ("dead" if dead else "queued",)}
+    if session is not None:
+        conditions["AND j.session = ?"] = (session,)
+    if kind is not None:
+        conditions["AND j.kind = ?"] = (kind,)
+    if after is not None:
+        conditions[_AFTER] = (after.due, after.id)
+    values = (*chain.from_iterable(conditions.values()), clamp_page_size(limit))
+    rows = fetch(connection, join_sql(_JOBS, *conditions, "ORDER BY j.due, j.key LIMIT ?"), values)
     return tuple(to_job(row) for row in rows)
 
 

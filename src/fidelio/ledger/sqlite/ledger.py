@@ -192,13 +192,15 @@ class SqliteLedger(Ledger):
 
     # Jobs
 
-    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int) -> Lease | None:
+    async def claim(self, owner: str, kinds: Sequence[str], *, lease_ms: int, session: str | None = None) -> Lease | None:
         now = self._clock()
         due = await self.next_due(kinds)
         if due is None or due > now:
             return None
         return await self._writer.execute(
-            lambda transaction: jobs.claim(transaction.connection, owner, kinds, now=now, expires=now + lease_ms),
+            lambda transaction: jobs.claim(
+                transaction.connection, owner, kinds, session=session, now=now, expires=now + lease_ms
+            ),
             is_brief=True,
         )
 
@@ -214,8 +216,18 @@ class SqliteLedger(Ledger):
     async def next_due(self, kinds: Sequence[str]) -> int | None:
         return self._read(lambda connection: jobs.next_due(connection, kinds))
 
-    async def jobs(self, *, session: str | None = None, dead: bool = False, limit: int = 50) -> tuple[Job, ...]:
-        return self._read(lambda connection: jobs.list_jobs(connection, session=session, dead=dead, limit=limit))
+    async def jobs(
+        self,
+        *,
+        session: str | None = None,
+        kind: str | None = None,
+        dead: bool = False,
+        after: Job | None = None,
+        limit: int = 50,
+    ) -> tuple[Job, ...]:
+        return self._read(
+            lambda connection: jobs.list_jobs(connection, session=session, kind=kind, dead=dead, after=after, limit=limit)
+        )
 
     # Maintenance
 

@@ -17,14 +17,13 @@ from types import MappingProxyType
 
 from fidelio.orchestrator.record.model import ACTIVE_STATES, RunState
 
-END_STATES: frozenset[str] = frozenset({"succeeded", "failed", "stopped", "lost"})
-_ENDS: frozenset[RunState] = frozenset({"succeeded", "failed", "stopped", "lost"})
+END_STATES: frozenset[RunState] = frozenset({"succeeded", "failed", "stopped", "lost"})
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
     {
         "queued": frozenset({"starting", "failed", "stopped"}),
-        "starting": _ENDS | {"running", "waiting"},
-        "running": _ENDS | {"running", "waiting"},
-        "waiting": _ENDS | {"running", "waiting"},
+        "starting": END_STATES | {"running", "waiting"},
+        "running": END_STATES | {"running", "waiting"},
+        "waiting": END_STATES | {"running", "waiting"},
         "succeeded": frozenset(),
         "failed": frozenset(),
         "stopped": frozenset(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,7 +17,9 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Session, Settlement
 from fidelio.ledger.unit_of_work import LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
-from fidelio.orchestrator.record.record import AgentRecord, decode_record, fold
+from fidelio.orchestrator.record.record import RUN_QUEUED, AgentRecord, decode_record, fold
+
+RUN_JOB = "agent.run"
 
 LoadedAgent: TypeAlias = LoadedSession[AgentRecord]
 
@@ -38,10 +42,13 @@ class AgentDecision(msgspec.Struct, frozen=True, kw_only=True):
     settle: Settlement | None = None
     linked: tuple[Change, ...] = ()
 
-    def to_decision(self, actor: str, create: NewSession | None = None) -> SessionDecision[None]:
-        """The decision for the generic unit of work, with events of this actor."""
+    def to_decision(
+        self, actor: str, queue: Callable[[str], NewJob], create: NewSession | None = None
+    ) -> SessionDecision[None]:
+        """The decision for the generic unit of work, with events of this actor, and with the job of a run that it queues."""
         events = tuple(NewEvent(type=draft.type, body=draft.body, actor=actor, blobs=draft.blobs) for draft in self.drafts)
-        return SessionDecision(None, events, self.requests, self.blobs, self.jobs, create, self.linked, self.settle)
+        jobs = (*self.jobs, *(queue(draft.body["run"]) for draft in self.drafts if draft.type == RUN_QUEUED))
+        return SessionDecision(None, events, self.requests, self.blobs, jobs, create, self.linked, self.settle)
 
 
 Decide = Callable[[LoadedAgent], AgentDecision | None]
@@ -87,8 +94,17 @@ class AgentUnitOfWork(msgspec.Struct, frozen=True):
         """Load a session. Raises `SessionNotFound` also for a deleted session and for a session of another kind."""
         return await self._work.load(session)
 
+    async def reload(self, sessions: Iterable[LoadedAgent]) -> list[LoadedAgent]:
+        """Load the sessions again; those that were deleted meanwhile are left out."""
+        found = []
+        for agent in sessions:
+            with suppress(SessionNotFound):
+                found.append(await self.load(agent.id))
+        return found
+
     async def create(self, session: str, new_session: NewSession, decision: AgentDecision) -> LoadedAgent:
-        return await self._work.create(session, AgentRecord(), decision.to_decision("service", new_session))
+        queue = partial(run_job, session, new_session.namespace, decision.drafts[0].body["depth"])
+        return await self._work.create(session, AgentRecord(), decision.to_decision("service", queue, new_session))
 
     async def update(
         self, agent: LoadedAgent | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
@@ -100,9 +116,18 @@ class AgentUnitOfWork(msgspec.Struct, frozen=True):
 
         def decide_for_actor(current: LoadedAgent) -> SessionDecision[None] | None:
             decision = decide(current)
-            return None if decision is None else decision.to_decision(actor)
+            queue = partial(run_job, current.id, current.session.namespace, current.record.depth)
+            return None if decision is None else decision.to_decision(actor, queue)
 
         return await self._work.update(agent, decide_for_actor, assignment=work)
+
+
+def run_job(session: str, project: str, depth: int, run: str) -> NewJob:
+    """The job that carries out a queued run. `project` and `depth` say which slots it needs.
+
+    All are due at once, whatever the clocks of the machines say: the first queued is the first in the list.
+    """
+    return NewJob(kind=RUN_JOB, session=session, payload={"run": run, "project": project, "depth": depth}, key=run)
 
 
 def decode_session(session: Session) -> LoadedAgent:
@@ -134,18 +159,4 @@ def view_session(agent: LoadedAgent) -> AgentSession:
 
 
 def view_run(record: AgentRecord) -> Run:
-    run = record.run
-    return Run(
-        id=run.id,
-        number=run.number,
-        state=run.state,
-        reason=run.reason,
-        detail=run.detail,
-        blueprint_hash=run.blueprint_hash,
-        usage=run.usage,
-        tool_calls=run.tool_calls,
-        last_activity=run.last_activity,
-        queued_at=run.queued_at,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-    )
+    return Run(**{field: getattr(record.run, field) for field in Run.__struct_fields__})

@@ -1,96 +1,66 @@
-"""Admission queue of runs: fair between projects, first in first out within a project, limited in number.
+"""Admission of runs: which of the queued runs may begin now.
 
-Projects are served round robin, so that a project with a thousand queued runs does not block the first run of another. Slots
-are counted for each depth separately: a parent that waits for its children occupies a slot, and must not prevent them from
-starting. A run that waits for a person occupies no slot, and gets one again when it continues, even above the limit.
+Projects are served round robin, so that a project with a thousand queued runs does not block the first run of another; within
+a project the first queued run is the first to begin. Slots are counted for each depth separately: a parent that waits for its
+children occupies a slot, and must not prevent them from starting.
 
-A plain object without a clock or a lock; the host calls it whenever something has changed.
+The queue is the jobs of the ledger, and the slots are those of the jobs that the host has claimed. The only memory here is the
+order in which the projects were served.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import count
+from typing import NamedTuple
 
-import msgspec
+from fidelio.ledger.model import Job
 
 
-class Candidate(msgspec.Struct, frozen=True):
-    """A queued run."""
+class SlotKey(NamedTuple):
+    """What slots are counted by. The jobs of earlier versions, and of adopted runs, name no project."""
 
-    run: str
-    session: str
     project: str
     depth: int
 
 
+def slot_key(job: Job) -> SlotKey:
+    return SlotKey(job.payload.get("project", ""), job.payload.get("depth", 0))
+
+
 class Admission:
-    """The queued runs, and the runs that occupy a slot."""
+    """The limits, and the order in which the projects were served."""
 
     def __init__(self, *, per_project: int, total: int) -> None:
         self._per_project, self._total = per_project, total
-        # By depth, then by project: the depths are independent, and the order of the projects is the order of service.
-        self._levels: dict[int, OrderedDict[str, deque[Candidate]]] = {}
-        self._queued: dict[str, Candidate] = {}
-        self._occupying: dict[str, Candidate] = {}
-        self._in_project: Counter[tuple[str, int]] = Counter()
-        self._in_total: Counter[int] = Counter()
+        self._sequence = count(1)
+        self._last_served: Counter[SlotKey] = Counter()
 
-    @property
-    def queued_count(self) -> int:
-        return len(self._queued)
+    def admit(self, due: Iterable[Job], occupying: Iterable[Job]) -> list[Job]:
+        """The due jobs that may begin, in this order. A run that was admitted before continues, even above the limits."""
+        queues: dict[SlotKey, deque[Job]] = {}
+        admitted: list[Job] = []
+        for job in due:
+            if job.attempts or not slot_key(job).project:
+                admitted.append(job)
+            else:
+                queues.setdefault(slot_key(job), deque()).append(job)
+        occupied = Counter(map(slot_key, (*occupying, *admitted)))
+        while (key := self._next_key(queues, occupied)) is not None:
+            admitted.append(queues[key].popleft())
+            occupied[key] += 1
+            self._last_served[key] = next(self._sequence)
+        return admitted
 
-    @property
-    def occupied_count(self) -> int:
-        return len(self._occupying)
-
-    def enqueue(self, candidate: Candidate) -> None:
-        """Queue a run; a run that is known already keeps its position."""
-        if candidate.run in self._queued or candidate.run in self._occupying:
-            return
-        self._queued[candidate.run] = candidate
-        level = self._levels.setdefault(candidate.depth, OrderedDict())
-        level.setdefault(candidate.project, deque()).append(candidate)
-
-    def occupy(self, candidate: Candidate) -> None:
-        """Assign a slot to a run that is active already, whatever the limits say."""
-        self.withdraw(candidate.run)
-        if candidate.run not in self._occupying:
-            self._occupying[candidate.run] = candidate
-            self._in_project[candidate.project, candidate.depth] += 1
-            self._in_total[candidate.depth] += 1
-
-    def withdraw(self, run: str) -> None:
-        """Remove a run from the queue."""
-        candidate = self._queued.pop(run, None)
-        if candidate is not None:
-            self._dequeue(candidate)
-
-    def release(self, run: str) -> None:
-        """Free the slot of a run, or remove it from the queue."""
-        self.withdraw(run)
-        candidate = self._occupying.pop(run, None)
-        if candidate is not None:
-            self._in_project[candidate.project, candidate.depth] -= 1
-            self._in_total[candidate.depth] -= 1
-
-    def admit(self) -> Candidate | None:
-        """The next run that may begin, which occupies a slot from now on; None: no run is queued, or no slot is free for it."""
-        for level in self._levels.values():
-            candidate = next((queue[0] for queue in level.values() if self._has_slot(queue[0])), None)
-            if candidate is not None:
-                # The project that was served moves to the end of the order.
-                level.move_to_end(candidate.project)
-                self.occupy(candidate)
-                return candidate
-        return None
-
-    def _has_slot(self, candidate: Candidate) -> bool:
-        in_project = self._in_project[candidate.project, candidate.depth]
-        return in_project < self._per_project and self._in_total[candidate.depth] < self._total
-
-    def _dequeue(self, candidate: Candidate) -> None:
-        level = self._levels[candidate.depth]
-        queue = level[candidate.project]
-        queue.remove(candidate)
-        if not queue:
-            del level[candidate.project]
+    def _next_key(self, queues: dict[SlotKey, deque[Job]], occupied: Counter[SlotKey]) -> SlotKey | None:
+        """The key with a free slot that was served least recently; None if no run can begin."""
+        in_total: Counter[int] = Counter()
+        for key, number in occupied.items():
+            in_total[key.depth] += number
+        free = [
+            key
+            for key, queue in queues.items()
+            if queue and occupied[key] < self._per_project and in_total[key.depth] < self._total
+        ]
+        return min(free, key=self._last_served.__getitem__, default=None)

@@ -69,7 +69,7 @@ class Callbacks(msgspec.Struct, frozen=True):
                     await self._report_deletion(child, by)
 
     async def _has_pending_callback(self, child: LoadedAgent) -> bool:
-        return any(job.kind == CALLBACK for job in await self.context.ledger.jobs(session=child.id))
+        return bool(await self.context.ledger.jobs(session=child.id, kind=CALLBACK, limit=1))
 
     async def _report_deletion(self, child: LoadedAgent, by: str) -> None:
         run = child.record.run

@@ -1,8 +1,9 @@
 """The agent host: runs the queued agents of a home in the process that holds its lock.
 
-Every process may queue and stop runs; that is recorded in the ledger. The host follows the ledger: it admits queued runs,
-carries them out, and stops those that are to be stopped. When its process dies, the next process acquires the lock, adopts the
-processes that it left, and records the other runs as lost. A host that fails without dying releases the lock and restarts.
+Every process may queue and stop runs; that is recorded in the ledger, a queued run together with its job. The host claims the
+jobs of the runs that may begin, carries them out, and stops those that are to be stopped. When its process dies, the next
+process acquires the lock, adopts the processes that it left, and records the other runs as lost. A host that fails without
+dying releases the lock and restarts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -18,19 +20,13 @@ from typing import Self
 from fidelio.errors import SessionNotFound, StaleLease
 from fidelio.ids import new_id, session_of_run
 from fidelio.ledger.jobs import Assignment, Jobs
-from fidelio.ledger.model import Event, Lease, Retry
+from fidelio.ledger.model import Change, Event, Job, Lease, Retry
+from fidelio.ledger.paging import all_jobs
 from fidelio.locks import host_lock, host_name
-from fidelio.orchestrator.record.record import (
-    END_EVENTS,
-    RUN_GOING_ON,
-    RUN_QUEUED,
-    RUN_STOP_REQUESTED,
-    RUN_WAITING,
-    SESSION_DELETED,
-)
-from fidelio.orchestrator.record.rules import is_active
-from fidelio.orchestrator.record.unit_of_work import LoadedAgent, decode_session
-from fidelio.orchestrator.runs.admission import Admission, Candidate
+from fidelio.orchestrator.record.model import ACTIVE_STATES
+from fidelio.orchestrator.record.record import RUN_QUEUED, RUN_STOP_REQUESTED, RUN_WAITING, SESSION_DELETED
+from fidelio.orchestrator.record.unit_of_work import RUN_JOB, LoadedAgent, decode_session, run_job
+from fidelio.orchestrator.runs.admission import Admission
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import end_orphaned_processes, sweep_run_files
 from fidelio.orchestrator.runs.context import OrchestratorContext
@@ -40,17 +36,12 @@ from fidelio.orchestrator.runs.results import CALLBACK
 from fidelio.orchestrator.runs.run import RunController
 from fidelio.retry import TRANSIENT, cancel_tasks, restart_on_failure, retry_transient, sleep_until
 
-RUN_JOB = "agent.run"
-_FOLLOWED_EVENTS = (RUN_QUEUED, RUN_WAITING, RUN_GOING_ON, RUN_STOP_REQUESTED, SESSION_DELETED, *END_EVENTS)
-_BEGUN_STATES = ("starting", "running", "waiting")
+_FOLLOWED_EVENTS = (RUN_QUEUED, RUN_WAITING, RUN_STOP_REQUESTED, SESSION_DELETED)
 _RETRY_SECONDS = 1.0
 _POLL_SECONDS = 5.0
 _PAGE = 1_000
-_MAX_JOBS = 10_000
-# Admission decides how many run at once; the job loops must not limit it, nor the runs that are adopted.
+# Admission decides how many run at once; the job loop must not limit it, nor the runs that are adopted.
 _MAX_RUNS = 10_000
-# A claim waits for a disk sync; concurrent claims share a sync.
-_CLAIMERS = 4
 # A job of a run is claimed again by each host that adopts it, which may be often; a callback must arrive in any case.
 _MAX_ATTEMPTS = 1_000_000
 
@@ -75,10 +66,6 @@ class AgentHost:
     def is_hosting(self) -> bool:
         """Whether this process is the agent host."""
         return self._lock.is_held
-
-    @property
-    def is_busy(self) -> bool:
-        return self._loop is not None and self._loop.is_busy
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -121,44 +108,35 @@ class HostLoop:
         owner = f"{self._name}/{os.getpid()}/{new_id('w_')}"
         limits = self._context.limits
         self._admission = Admission(per_project=limits.per_project, total=limits.total)
-        self._admitted_count = 0
         self._controllers: dict[str, RunController] = {}
-        self._admission_changed = asyncio.Event()
         jobs = partial(
             Jobs, self._context.ledger, clock=self._context.clock, owner=owner, max_attempts=_MAX_ATTEMPTS, grace=grace
         )
-        self._run_jobs = tuple(jobs(concurrency=_MAX_RUNS) for _ in range(_CLAIMERS))
-        self._callback_jobs = jobs()
-        for runs in self._run_jobs:
-            runs.register(RUN_JOB, self._run_job)
+        self._run_jobs, self._callback_jobs = jobs(concurrency=_MAX_RUNS, admit=self._admit), jobs()
+        self._run_jobs.register(RUN_JOB, self._run_job)
         self._callback_jobs.register(CALLBACK, Callbacks(self._context, self._queries).deliver)
 
     @property
     def runs(self) -> tuple[str, ...]:
         return tuple(self._controllers)
 
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._controllers) or self._admission.queued_count > 0
-
     async def serve(self, until: asyncio.Event) -> None:
         position = await self._context.ledger.wait(after=-1, timeout=0)
         await retry_transient(self._reconcile)
-        jobs = [asyncio.create_task(loop.run()) for loop in (*self._run_jobs, self._callback_jobs)]
-        others = [asyncio.create_task(self._follow(position)), asyncio.create_task(self._admit())]
-        ending = asyncio.create_task(until.wait())
+        jobs = [asyncio.create_task(loop.run()) for loop in (self._run_jobs, self._callback_jobs)]
+        follower, ending = asyncio.create_task(self._follow(position)), asyncio.create_task(until.wait())
         try:
             # A task that ends before `until` is set has failed, and the host with it.
-            await asyncio.wait({*jobs, *others, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*jobs, follower, ending}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(jobs)
         finally:
-            await cancel_tasks(*others, ending, *jobs)
-        for task in (*others, *jobs):
+            await cancel_tasks(follower, ending, *jobs)
+        for task in (follower, *jobs):
             if not task.cancelled() and (error := task.exception()):
                 raise error
 
     async def _shut_down(self, jobs: list[asyncio.Task[None]]) -> None:
-        for loop in (*self._run_jobs, self._callback_jobs):
+        for loop in (self._run_jobs, self._callback_jobs):
             loop.stop()
         for controller in self._controllers.values():
             if controller.has_process:
@@ -166,42 +144,50 @@ class HostLoop:
         await asyncio.wait(jobs)
 
     async def _reconcile(self) -> None:
-        """Adopt the active runs of the previous host, queue the queued runs, and clean up after a crash."""
-        await self._release_leases()
-        begun: set[str] = set()
-        for state in _BEGUN_STATES:
-            async for session in self._queries.iterate_sessions(status=state):
-                begun.add(session.id)
-                await self._adopt_run(decode_session(session))
-        queued = [decode_session(session) async for session in self._queries.iterate_sessions(status="queued")]
-        for agent in sorted(queued, key=lambda agent: agent.record.run.queued_at):
-            self._enqueue(agent)
+        """Release the leases of the previous host, queue the runs that have no job, and clean up after a crash."""
+        run_jobs = await all_jobs(self._context.ledger, RUN_JOB)
+        for job in (*run_jobs, *await all_jobs(self._context.ledger, CALLBACK)):
+            await self._release_lease(job)
+        begun = await self._queue_runs_without_job({str(job.payload["run"]) for job in run_jobs})
         await sweep_run_files(self._context.home, self._context.ledger, begun)
         await sweep_worktrees(self._context)
         await end_orphaned_processes(self._context.ledger)
 
-    async def _release_leases(self) -> None:
-        """Release the leases of the previous host at once: this process holds the lock, so that host is dead."""
-        for job in await self._context.ledger.jobs(limit=_MAX_JOBS):
-            if job.kind in (RUN_JOB, CALLBACK) and job.lease_owner.startswith(f"{self._name}/"):
-                lease = Lease(
-                    job=job.id,
-                    kind=job.kind,
-                    session=job.session,
-                    payload=job.payload,
-                    attempt=job.attempts,
-                    fence=job.lease_fence,
-                    owner=job.lease_owner,
-                    expires=job.lease_expires,
-                )
-                with suppress(StaleLease):
-                    await self._context.ledger.settle(lease, Retry(due=self._context.clock(), error="Its host has died."))
+    async def _release_lease(self, job: Job) -> None:
+        """Release a lease of the previous host at once: this process holds the lock, so that host is dead."""
+        if job.lease_owner.startswith(f"{self._name}/"):
+            lease = Lease(
+                job=job.id,
+                kind=job.kind,
+                session=job.session,
+                payload=job.payload,
+                attempt=job.attempts,
+                fence=job.lease_fence,
+                owner=job.lease_owner,
+                expires=job.lease_expires,
+            )
+            with suppress(StaleLease):
+                await self._context.ledger.settle(lease, Retry(due=job.due, error="Its host has died."))
 
-    async def _adopt_run(self, agent: LoadedAgent) -> None:
-        """Ensure that a run of this host has a job, so that it is adopted. Runs of other machines are left to them."""
-        run = agent.record.run
-        if run.host == self._name:
-            await self._run_jobs[0].enqueue(RUN_JOB, agent.id, payload={"run": run.id}, key=run.id)
+    async def _queue_runs_without_job(self, known: Collection[str]) -> set[str]:
+        """Queue the active runs that have no job, as earlier versions left them; return the sessions whose runs have begun."""
+        active = [
+            decode_session(session)
+            for state in sorted(ACTIVE_STATES)
+            async for session in self._queries.iterate_sessions(status=state)
+        ]
+        for agent in sorted(active, key=lambda agent: agent.record.run.queued_at):
+            # A run that another machine has begun is left to it.
+            if agent.record.run.id not in known and agent.record.run.host in ("", self._name):
+                await self._queue_run(agent)
+        return {agent.id for agent in active if agent.record.run.state != "queued"}
+
+    async def _queue_run(self, agent: LoadedAgent) -> None:
+        run, project = agent.record.run, agent.session.namespace
+        # A run that has begun is adopted, whatever the limits say: its job names no project.
+        job = run_job(agent.id, project if run.state == "queued" else "", agent.record.depth, run.id)
+        with suppress(SessionNotFound):
+            await self._context.ledger.commit(Change(session=agent.id, jobs=(job,)))
 
     async def _follow(self, position: int) -> None:
         while True:
@@ -228,12 +214,8 @@ class HostLoop:
                 controller.stop()
         elif event.type == SESSION_DELETED:
             self._stop_runs_of(event.session)
-        elif event.type in (RUN_QUEUED, RUN_WAITING, RUN_GOING_ON):
-            with suppress(SessionNotFound):
-                agent = await self._context.unit.load(event.session)
-                (self._enqueue if event.type == RUN_QUEUED else self._update_slot)(agent)
         else:
-            self._admission.withdraw(run)
+            self._run_jobs.wake()
 
     def _stop_runs_of(self, session: str) -> None:
         """Stop the runs of a deleted session: without a record they could not be stopped later."""
@@ -241,58 +223,17 @@ class HostLoop:
             if session_of_run(run) == session:
                 controller.stop()
 
-    def _enqueue(self, agent: LoadedAgent) -> None:
-        if agent.record.run.state == "queued":
-            self._admission.enqueue(_candidate(agent))
-            self._admission_changed.set()
-
-    def _update_slot(self, agent: LoadedAgent) -> None:
-        """Assign a slot to a run of this host while it works, and release the slot while it waits for a person."""
-        run = agent.record.run
-        if run.id not in self._controllers:
-            return
-        if run.state == "waiting":
-            self._admission.release(run.id)
-            self._admission_changed.set()
-        elif is_active(run.state):
-            self._admission.occupy(_candidate(agent))
-
-    async def _admit(self) -> None:
-        while True:
-            await self._admission_changed.wait()
-            self._admission_changed.clear()
-            await asyncio.gather(*(self._dispatch(candidate) for candidate in iter(self._admission.admit, None)))
-
-    async def _dispatch(self, candidate: Candidate) -> None:
-        """Enqueue the job of an admitted run."""
-        try:
-            # Jobs are claimed in the order of their due times, so a growing number in the past keeps the order of admission.
-            self._admitted_count += 1
-            payload = {"run": candidate.run}
-            claimer = self._run_jobs[self._admitted_count % _CLAIMERS]
-            await claimer.enqueue(RUN_JOB, candidate.session, self._admitted_count, payload=payload, key=candidate.run)
-        except SessionNotFound:
-            self._admission.release(candidate.run)
-        except TRANSIENT as error:
-            _log.warning("Run %s was not admitted, trying again: %s", candidate.run, error)
-            self._admission.release(candidate.run)
-            self._admission.enqueue(candidate)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._admission_changed.set)
+    def _admit(self, due: Sequence[Job], claimed: Sequence[Job]) -> list[Job]:
+        """Choose the runs that begin now. A run that waits for a person occupies no slot until it continues."""
+        waiting = {run for run, controller in self._controllers.items() if controller.is_waiting}
+        return self._admission.admit(due, [job for job in claimed if job.payload["run"] not in waiting])
 
     async def _run_job(self, work: Assignment) -> None:
         controller = RunController(self._context, self._name, work)
         self._controllers[controller.run] = controller
         try:
-            with suppress(SessionNotFound):
-                self._update_slot(await self._context.unit.load(work.lease.session))
             await controller.carry_out()
         finally:
             # A second job of the same run, left by a host that died, may have replaced this controller meanwhile.
             if self._controllers.get(controller.run) is controller:
                 del self._controllers[controller.run]
-            self._admission.release(controller.run)
-            self._admission_changed.set()
-
-
-def _candidate(agent: LoadedAgent) -> Candidate:
-    return Candidate(run=agent.record.run.id, session=agent.id, project=agent.session.namespace, depth=agent.record.depth)

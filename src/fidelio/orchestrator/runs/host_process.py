@@ -106,7 +106,7 @@ async def _poll_until_idle(context: OrchestratorContext, host: AgentHost, idle_s
     while loop.time() - busy_at < idle_seconds:
         await asyncio.sleep(min(_POLL_SECONDS, idle_seconds))
         yield
-        if host.is_busy or await has_active_runs(context):
+        if host.runs or await has_active_runs(context):
             busy_at = loop.time()
 
 

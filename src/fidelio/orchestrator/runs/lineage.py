@@ -6,6 +6,8 @@ end itself in the middle of the call, and the caller would get no result.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.orchestrator.record.record import RunRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
@@ -19,19 +21,20 @@ def calling_session(by: str) -> str:
     return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
 
 
-async def load_ancestry(context: OrchestratorContext, by: str) -> tuple[str, ...]:
-    """The session of the calling agent and its ancestors, the nearest first; empty if the caller is not an agent."""
-    line: list[str] = []
-    session = calling_session(by)
-    while session and session not in line:
-        line.append(session)
-        session = await _parent(context, session)
-    return tuple(line)
+async def load_ancestry(context: OrchestratorContext, session: str) -> set[str]:
+    """The ids of a session and all its ancestors, of whatever kind; none for an empty id."""
+    line: set[str] = set()
+    above: str | None = session
+    with suppress(SessionNotFound):
+        while above and above not in line:
+            line.add(above)
+            above = (await context.ledger.session(above)).parent
+    return line
 
 
 async def require_outside_ancestry(context: OrchestratorContext, agent: LoadedAgent, by: str) -> None:
     """Raise if an agent would end itself or an ancestor."""
-    if agent.id in await load_ancestry(context, by):
+    if agent.id in await load_ancestry(context, calling_session(by)):
         raise UsageProblem(
             f"Session {agent.session.name or agent.id} makes this call itself, or started the session that does.",
             remedy="Finish the turn instead; a person or the parent session can stop or delete it.",
@@ -70,10 +73,3 @@ async def has_stopped_parent(context: OrchestratorContext, agent: LoadedAgent) -
 def is_stopping(run: RunRecord) -> bool:
     """Whether the run was stopped, or a stop was requested."""
     return bool(run.stop_by) or run.state == "stopped"
-
-
-async def _parent(context: OrchestratorContext, session: str) -> str:
-    try:
-        return (await context.unit.load(session)).record.parent
-    except SessionNotFound:
-        return ""

@@ -69,6 +69,10 @@ class RunController:
     def has_process(self) -> bool:
         return self._reporter is not None and self._reporter.agent.record.run.process is not None
 
+    @property
+    def is_waiting(self) -> bool:
+        return self._reporter is not None and self._reporter.agent.record.run.state == "waiting"
+
     def stop(self) -> None:
         self._supervisor.stop()
 
@@ -97,7 +101,7 @@ class RunController:
     async def _begin(self, agent: LoadedAgent) -> None:
         if self._work.lease.attempt > _MAX_STARTS:
             await self._finish(
-                agent, RunEnd(state="failed", reason=BEGIN_FAILED, detail=f"It could not begin.{await self._last_job_error()}")
+                agent, RunEnd(state="failed", reason=BEGIN_FAILED, detail=f"It could not begin.{self._last_job_error}")
             )
             return
         if await has_stopped_parent(self._context, agent):
@@ -153,7 +157,7 @@ class RunController:
     async def _recover(self, agent: LoadedAgent) -> None:
         """Continue a run that another host began: adopt its process or its output, or record it as lost."""
         if self._work.lease.attempt > _MAX_ADOPTIONS:
-            await self._abandon(agent, f"It was adopted {_MAX_ADOPTIONS} times.{await self._last_job_error()}")
+            await self._abandon(agent, f"It was adopted {_MAX_ADOPTIONS} times.{self._last_job_error}")
             return
         try:
             prepared = await restore_turn(self._context, agent)
@@ -166,7 +170,7 @@ class RunController:
             await end_processes(self.run)
             await self._finish(
                 reporter.agent,
-                end_from_stop(agent.record.run) if agent.record.run.stop_by else await self._lost_end(LOST_WITH_HOST),
+                end_from_stop(agent.record.run) if agent.record.run.stop_by else self._lost_end(LOST_WITH_HOST),
             )
             return
         reporter.replay()
@@ -219,7 +223,7 @@ class RunController:
             prompt = await load_original_prompt(self._context.ledger, reporter.agent.id, reporter.agent.record.run)
             finished = await self._call_again(prepared, reporter, prompt=prompt, fresh=str(uuid.uuid4()))
         if finished is None:
-            return await self._lost_end(LOST_WITH_PROCESS)
+            return self._lost_end(LOST_WITH_PROCESS)
         checked = await check_result(prepared.blueprint, finished)
         if checked.problem and reporter.agent.record.conversation and reporter.agent.record.run.part == 1:
             finished = await self._call_again(prepared, reporter, prompt=render_reminder(prepared.blueprint, checked.problem))
@@ -253,14 +257,14 @@ class RunController:
             lambda: self._context.unit.update(agent, lambda _: decision, actor="host", work=self._work)
         )
 
-    async def _lost_end(self, reason: str) -> RunEnd:
-        why = f"The process that carried it out ended before it had finished.{await self._last_job_error()}"
+    def _lost_end(self, reason: str) -> RunEnd:
+        why = f"The process that carried it out ended before it had finished.{self._last_job_error}"
         return RunEnd(state="lost", reason=reason, detail=why)
 
-    async def _last_job_error(self) -> str:
-        """The last error of the job, as a sentence."""
-        jobs = await self._context.ledger.jobs(session=self._work.lease.session)
-        error = next((job.error for job in jobs if job.id == self._work.lease.job), "")
+    @property
+    def _last_job_error(self) -> str:
+        """The error of the previous attempt, as a sentence."""
+        error = self._work.lease.error
         return f" Last error: {error}" if error else ""
 
     async def _finish(self, agent: LoadedAgent, ending: RunEnd) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from contextlib import suppress
 from itertools import count
 
 import msgspec
 
-from fidelio.errors import SequenceConflict, SessionNotFound
+from fidelio.errors import SequenceConflict
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, decode_session, view_session
@@ -21,7 +20,7 @@ from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.callbacks import Callbacks
 from fidelio.orchestrator.runs.cleanup import remove_session_files
 from fidelio.orchestrator.runs.context import OrchestratorContext
-from fidelio.orchestrator.runs.lineage import load_ancestry, require_outside_ancestry
+from fidelio.orchestrator.runs.lineage import calling_session, load_ancestry, require_outside_ancestry
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.service.stop import SessionStopper
 
@@ -60,7 +59,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
     async def delete_all(self, project: str | None, *, by: str) -> DeletionResult:
         """Delete all sessions of a project, or of all projects. Raises if an agent cannot be stopped."""
         found = [decode_session(session) async for session in self.queries.iterate_sessions(project) if session.has_record]
-        own = await load_ancestry(self.context, by)
+        own = await load_ancestry(self.context, calling_session(by))
         deleted = await self._delete_sessions([agent for agent in found if agent.id not in own], by=by)
         skipped = tuple(agent.session.name or agent.id for agent in found if agent.id in own)
         return msgspec.structs.replace(deleted, skipped=skipped)
@@ -86,7 +85,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
             except SequenceConflict:
                 if attempt == _MAX_ATTEMPTS:
                     raise
-                sessions = await self._stop(await self._reload(sessions), by=by)
+                sessions = await self._stop(await self.context.unit.reload(sessions), by=by)
                 continue
             break
         await asyncio.to_thread(remove_session_files, self.context.home, [agent.id for agent in sessions])
@@ -101,20 +100,12 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         """Stop the sessions, and return them reloaded, because the last turn may have changed them."""
         working = [agent for agent in sessions if is_active(agent.record.run.state)]
         await self.stopper.stop_all(working, by=by, deleting={agent.id for agent in sessions})
-        stopped = {agent.id: agent for agent in await self._reload(working)}
+        stopped = {agent.id: agent for agent in await self.context.unit.reload(working)}
         for current in stopped.values():
             if is_active(current.record.run.state):
                 raise errors.stop_timed_out(view_session(current))
         missing = {agent.id for agent in working} - set(stopped)
         return [stopped.get(agent.id, agent) for agent in sessions if agent.id not in missing]
-
-    async def _reload(self, sessions: list[LoadedAgent]) -> list[LoadedAgent]:
-        """Reload the sessions; those that were deleted meanwhile are left out."""
-        found = []
-        for agent in sessions:
-            with suppress(SessionNotFound):
-                found.append(await self.context.unit.load(agent.id))
-        return found
 
     async def _remove_worktrees(self, sessions: list[LoadedAgent]) -> tuple[str, ...]:
         """Remove the worktrees of the sessions, and return the paths of those that have to stay."""

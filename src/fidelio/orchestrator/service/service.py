@@ -28,7 +28,7 @@ from fidelio.orchestrator.runs.context import (
     require_directory,
     resolve_project,
 )
-from fidelio.orchestrator.runs.lineage import require_child_allowed
+from fidelio.orchestrator.runs.lineage import load_ancestry, require_child_allowed
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.service.delete import DeletionResult, SessionDeleter
 from fidelio.orchestrator.service.start import SessionStarter
@@ -166,21 +166,12 @@ class AgentService:
         `caller` is the session of the agent that answers: it may not answer for itself or for its ancestors.
         """
         agent = await self.queries.find(name, project)
-        if caller is not None and agent.id in await self._ancestry(caller):
+        if caller is not None and agent.id in await load_ancestry(self.context, caller):
             raise errors.own_question(view_session(agent))
         question = request or next(iter(agent.record.run.questions), None)
         if question is None or (await self.context.ledger.request(question)).session != agent.id:
             raise errors.question_missing(view_session(agent), request)
         return await self.context.inbox.answer(question, option, text=text, by=by, channel=channel)
-
-    async def _ancestry(self, session: str) -> set[str]:
-        """The ids of a session and all its ancestors."""
-        ancestry: set[str] = set()
-        above: str | None = session
-        while above is not None and above not in ancestry:
-            ancestry.add(above)
-            above = (await self.context.ledger.session(above)).parent
-        return ancestry
 
     @property
     def project(self) -> str:

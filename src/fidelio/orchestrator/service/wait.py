@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
-from fidelio.errors import SessionNotFound
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.record.record import END_EVENTS, RUN_WAITING, SESSION_DELETED
 from fidelio.orchestrator.record.rules import is_active
@@ -46,7 +44,7 @@ class RunWaiter(msgspec.Struct, frozen=True):
                 task.result()
         finally:
             await cancel_tasks(*ends, *([reporting] if reporting else []))
-        return await self._reload(sessions)
+        return tuple(map(view_session, await self.context.unit.reload(sessions)))
 
     async def wait_until_ended(self, sessions: Sequence[LoadedAgent], *, seconds: float) -> None:
         """Wait until all have ended or were deleted, whatever they ask meanwhile, at most `seconds`."""
@@ -62,25 +60,13 @@ class RunWaiter(msgspec.Struct, frozen=True):
             return
         types = (*END_EVENTS, SESSION_DELETED, RUN_WAITING) if include_questions else (*END_EVENTS, SESSION_DELETED)
         async for event in self.context.ledger.follow(agent.id, after=agent.session.last_seq, types=types):
-            if event.type in (RUN_WAITING, SESSION_DELETED) or not await self._is_active(agent.id):
+            if event.type in (RUN_WAITING, SESSION_DELETED):
                 return
-
-    async def _is_active(self, session: str) -> bool:
-        try:
-            return is_active((await self.context.unit.load(session)).record.run.state)
-        except SessionNotFound:
-            # Deleted as soon as it had ended.
-            return False
+            # It may have been deleted as soon as it had ended.
+            if not any(is_active(current.record.run.state) for current in await self.context.unit.reload([agent])):
+                return
 
     async def _report_progress(self, sessions: Sequence[LoadedAgent], on_progress: ProgressCallback) -> None:
         while True:
             await asyncio.sleep(NOTICE_SECONDS)
-            await on_progress(await self._reload(sessions))
-
-    async def _reload(self, sessions: Sequence[LoadedAgent]) -> tuple[AgentSession, ...]:
-        """Reload the sessions; those that were deleted meanwhile are left out."""
-        found = []
-        for agent in sessions:
-            with suppress(SessionNotFound):
-                found.append(view_session(await self.context.unit.load(agent.id)))
-        return tuple(found)
+            await on_progress(tuple(map(view_session, await self.context.unit.reload(sessions))))
