@@ -42,7 +42,7 @@ activities:
         message: How shall we play?
         options: [{id: loud, label: Loudly}, {id: soft, label: Softly}]
 """
-ANSWER, END = r"fidelio[^`:\n]*? answer \w+ OPTION", r"fidelio[^`:\n]*? sessions --end \w+"
+ANSWER = r"fidelio[^`:\n]*? answer \w+ OPTION"
 
 
 @pytest.fixture
@@ -113,23 +113,6 @@ async def test_a_question_is_answered_with_what_the_server_says(
 
     assert answered.returncode == 0, answered.stderr
     assert "is answered with loud" in answered.stdout
-
-
-@proves("hints.servers")
-async def test_a_session_without_definition_is_ended_with_what_the_server_says(
-    serving: Serving, shell: Shell, solo: Path
-) -> None:
-    write(solo, SOLO.partition("    checkpoints:")[0])
-    async with serving("--enforce") as client:
-        _, token = await said(client, "start_session", workflow_id="solo")
-        _, token = await said(client, "next_activity", session_token=token, activity_id="alone")
-        write(solo, "id: [")
-        text, _ = await said(client, "next_activity", session_token=token, activity_id="__terminal__")
-        (hint,) = re.findall(END, text)
-        ended = await asyncio.to_thread(shell, f"cd / && {hint}")
-
-    assert re.search(r"`fidelio --home '.*/my home' lint`", text)
-    assert ended.returncode == 0, ended.stderr
 
 
 @proves("hints.servers")

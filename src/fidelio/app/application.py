@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
-from fidelio.definitions.library.search_path import bundled_root, open_library, open_library_at
+from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, RequestClosed
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fidelio.conductor.context import ProgressEvent
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
     from fidelio.orchestrator.service.service import AgentService
-    from fidelio.workflows.moves import MoveResult
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
 
@@ -159,13 +158,10 @@ class Application:
         """The keys that seal tokens."""
         return open_keys(self.settings.home.keys)
 
-    async def end_session(self, name: str, *, by: str) -> CallResult[MoveResult]:
-        """End a session whose definition was deleted from its root, or from the directories of this application."""
+    async def end_session(self, name: str, *, by: str, reason: str = "") -> CallResult[tuple[str, ...]]:
+        """End an unfinished workflow session and those that it has started, for a person."""
         session = await (await self.records()).find(name)
-        return await (await self.workflows()).end_without_definition(session.id, self._library_of, by=by)
-
-    def _library_of(self, root: str) -> Library:
-        return self.open_library() if self._directories or not root else open_library_at(self.settings.home, root)
+        return await (await self.workflows()).cancel(session.id, by=by, reason=reason)
 
     @contextmanager
     def _reporting_failure(self) -> Iterator[None]:

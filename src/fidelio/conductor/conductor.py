@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor import prompts
 from fidelio.conductor.context import CONDUCTOR, BlockedRun, ProgressListener, RunContext, ignore_event
-from fidelio.conductor.history import find_unchecked_completion, is_report_recorded
+from fidelio.conductor.history import describe_cancellation, is_report_recorded
 from fidelio.conductor.limits import check_loop, check_run_limits
 from fidelio.conductor.plan import (
     RUN_FAILED,
@@ -167,21 +167,20 @@ class Conductor:
 
     async def _run_session(self, session: str, plan: Plan, *, depth: int) -> Record:
         """The main loop of a session; a child session is run inside the loop of its parent."""
-        while (record := await self._context.load_record(session)).status != "completed":
+        while not (record := await self._context.load_record(session)).ended:
             await check_run_limits(self._ledger, session, record, depth)
             if record.suspended_by:
                 await self._run_session(record.suspended_by, plan, depth=depth + 1)
             elif not record.activity:
-                check_can_start(self._context.find_workflow(record))
+                check_can_start(await self._context.find_workflow(session, record))
                 # The inputs of a run are for its own workflow, not for those that it starts.
                 await self._exit_activity(session, record, plan.inputs if depth == 0 else {})
-            elif is_segmented(self._context.find_workflow(record), record):
+            elif is_segmented(await self._context.find_workflow(session, record), record):
                 await self._run_segments(session, record, plan)
             else:
                 await self._run_activity(session, record, plan)
-        completed_by = await find_unchecked_completion(self._ledger, session) if depth == 0 else ""
-        if completed_by:
-            reason = f"{record.workflow} was ended by {completed_by} without its definition: its steps were not checked."
+        if record.status == "cancelled" and depth == 0:
+            reason = f"{record.workflow} was ended by {await describe_cancellation(self._ledger, session)}"
             raise BlockedRun(reason, record, remedy="Running the workflow again starts a new run.")
         self._context.report_progress("completed", session, record)
         return record
@@ -195,7 +194,7 @@ class Conductor:
 
     async def _run_segments(self, session: str, record: Record, plan: Plan) -> None:
         """Advance an activity done in segments: first the steps of workers, then child workflows, loops and the transition."""
-        workflow = self._context.find_workflow(record)
+        workflow = await self._context.find_workflow(session, record)
         for segment in list_segments(workflow, record):
             if not await self._complete_segment(session, record, plan, segment):
                 return
@@ -231,7 +230,7 @@ class Conductor:
                 return reduced.problems
             return await self._exit_with_report(session, replace(report, manifest=reduced))
         if was_recorded:
-            return list_missing(self._context.find_workflow(record), record, segment)
+            return list_missing(await self._context.find_workflow(session, record), record, segment)
         return await self._recorder.record_report(session, report, manifest, segment)
 
     async def _return_problems(
@@ -242,7 +241,7 @@ class Conductor:
 
     async def _do_next_task(self, session: str, record: Record) -> None:
         """Make the move after the segments: an iteration of a loop, an activity of the loop, or the transition."""
-        workflow = self._context.find_workflow(record)
+        workflow = await self._context.find_workflow(session, record)
         match find_next_task(workflow, record):
             case UndecidableLoop(loop=name, over=over):
                 cause = f"{over}, which it goes over, is not a list." if over else _DEFINE_LOOP
@@ -267,7 +266,7 @@ class Conductor:
         record, manifest = report.record, report.manifest
         if manifest is None:
             return [report.problem]
-        workflow, person = self._context.find_workflow(record), self._context.unit.policy.demands_person
+        workflow, person = await self._context.find_workflow(session, record), self._context.unit.policy.demands_person
         informed = self._context.with_variables(record, manifest.variables)
         invalid_variables = check_report(workflow, record, manifest.variables, person=person)
         invalid_steps = check_step_manifest(workflow, informed, manifest.steps)
@@ -278,7 +277,7 @@ class Conductor:
         self, session: str, record: Record, steps: Sequence[StepReport] | None, variables: Mapping[str, Any]
     ) -> list[str]:
         """Follow the first transition whose condition is true; return what prevents it."""
-        workflow = self._context.find_workflow(record)
+        workflow = await self._context.find_workflow(session, record)
         match choose_transition(workflow, self._context.with_variables(record, variables)):
             case ChosenTransition(to=target, claim=claim):
                 problems = await self._move(session, record, Move(target, claim, steps, None, variables))

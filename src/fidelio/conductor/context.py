@@ -13,8 +13,7 @@ import msgspec
 
 from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import find_running_loop
-from fidelio.errors import DefinitionDeleted, DefinitionError
-from fidelio.workflows.missing import describe_missing
+from fidelio.workflows.session_definition import load_definition
 
 if TYPE_CHECKING:
     from fidelio.clock import Clock
@@ -78,23 +77,21 @@ class RunContext:
         self.root = ""
         self._on_event = on_event
         self._started_at = clock()
+        self._workflows: dict[str, Workflow] = {}
 
     async def load_record(self, session: str) -> Record:
         return await self.workflows.current_record(session)
 
-    def find_workflow(self, record: Record) -> Workflow:
-        """The definition of the session. Raises `DefinitionDeleted` if it cannot be read any more."""
-        try:
-            return self.workflows.library.workflow(record.workflow)
-        except DefinitionError as problem:
-            raise DefinitionDeleted(
-                f"The definition of {record.workflow} is missing: {describe_missing(problem)}", remedy="Put its files back."
-            ) from problem
+    async def find_workflow(self, session: str, record: Record) -> Workflow:
+        """The definition that leads the session. Raises `DefinitionUnavailable` if there is none any more."""
+        definition = await load_definition(self.unit, session, record)
+        self._workflows[session] = definition.workflow
+        return definition.workflow
 
     async def has_moved(self, session: str, before: Record) -> bool:
         """Whether the session has left the activity or iteration of `before`; decisions based on `before` are then stale."""
         now = await self.load_record(session)
-        return now.status == "completed" or find_position(now) != find_position(before)
+        return now.ended or find_position(now) != find_position(before)
 
     def with_variables(self, record: Record, variables: Mapping[str, Any]) -> Record:
         """The record as it will be after these variables are set."""
@@ -125,7 +122,7 @@ class RunContext:
                 workflow=record.workflow,
                 session=session,
                 activity=record.activity,
-                step=self._find_step(record) if step is None else step,
+                step=self._find_step(session, record) if step is None else step,
                 agent=agent,
                 detail=detail,
                 request=request,
@@ -134,12 +131,10 @@ class RunContext:
             )
         )
 
-    def _find_step(self, record: Record) -> str:
-        """The current step; empty if the definition is missing, so that progress can still be reported."""
-        try:
-            return find_current_step(self.find_workflow(record), record)
-        except DefinitionDeleted:
-            return ""
+    def _find_step(self, session: str, record: Record) -> str:
+        """The current step; empty if the definition was not needed yet."""
+        workflow = self._workflows.get(session)
+        return find_current_step(workflow, record) if workflow is not None else ""
 
 
 def find_position(record: Record) -> tuple[str, int, str, int]:

@@ -14,9 +14,9 @@ import msgspec
 from fidelio.conductor.plan import ANSWERS_DELIVERED, REPORT_RECORDED
 from fidelio.engine.record import (
     ANSWERED,
+    CANCELLED,
     CHILD_FINISHED,
     CHILD_STARTED,
-    COMPLETED,
     ENTERED,
     LOOP_ADVANCED,
     RESTORED,
@@ -90,10 +90,10 @@ async def count_children_of_iteration(ledger: Ledger, session: str) -> Counter[s
     return count
 
 
-async def find_unchecked_completion(ledger: Ledger, session: str) -> str:
-    """Who completed the session while its definition was missing; empty if the completion was checked."""
-    completions = await all_events(ledger, session, types=(COMPLETED,))
-    return next((event.body.get("without_definition", {}).get("by", "") for event in completions), "")
+async def describe_cancellation(ledger: Ledger, session: str) -> str:
+    """Who cancelled the session, and why."""
+    *_, last = await all_events(ledger, session, types=(CANCELLED,))
+    return f"{last.body['by']}{': ' if last.body['reason'] else ''}{last.body['reason']}"
 
 
 async def count_visits_outside_loops(ledger: Ledger, session: str) -> int:

@@ -55,7 +55,7 @@ class ActivityRecorder:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
             nonlocal problems
-            workflow = self._context.find_workflow(call.record)
+            workflow = await self._context.find_workflow(session, call.record)
             validated = validate_report(workflow, call.record, segment, manifest, self._answer_context(), call.agent)
             problems = validated.problems if isinstance(validated, RejectedReport) else ()
             if isinstance(validated, RejectedReport) or find_position(call.record) != find_position(record):
@@ -70,7 +70,7 @@ class ActivityRecorder:
 
     async def start_children(self, session: str, record: Record) -> bool:
         """Start the workflows that the activity itself starts after its steps; False if all of them are started."""
-        workflow = self._context.find_workflow(record)
+        workflow = await self._context.find_workflow(session, record)
         triggers = _find_activity_triggers(workflow, record)
         if triggers:
             started = await find_children_of_activity(self._context.ledger, session, record)
@@ -91,7 +91,7 @@ class ActivityRecorder:
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:
             if find_position(call.record) != find_position(record):
                 return WorkflowDecision(None, unfinished=True)
-            workflow = self._context.find_workflow(call.record)
+            workflow = await self._context.find_workflow(session, call.record)
             request, actor = MoveRequest("advance_loop", loop), MoveActor(f"agent:{call.agent}")
             drafts = apply_move(workflow, call.record, request, self._answer_context(), actor)
             if isinstance(drafts, Refusal):

@@ -89,8 +89,9 @@ class WorkerSupervisor:
         context, agent = self._context, plan.agent_for(record.activity)
         first_step = segment.step_ids[0] if segment.step_ids else None
         context.report_progress("entered", session, record, agent=agent, step=first_step)
-        workflow = context.find_workflow(record)
-        activity = context.workflows.library.activity(workflow.id, record.activity)
+        workflow = await context.find_workflow(session, record)
+        activity = workflow.activity(record.activity)
+        assert activity is not None, "a definition that leads a session has its current activity"
         children = [] if segment.is_whole else await list_finished_children(context.ledger, session)
         lines = prompts.describe_segment(workflow, record, segment, children)
         prompt = prompts.build_first_prompt(workflow, activity, context.worker_token(session, record), lines)
@@ -101,8 +102,8 @@ class WorkerSupervisor:
         reported_activity = ""
         while worker.run.is_active:
             now = await self._context.load_record(session)
-            if now.status == "completed":
-                # A person or agent has completed the session; a running worker would only cost money.
+            if now.ended:
+                # A person or agent has ended the session; a running worker would only cost money.
                 return await self._context.workers.stop(worker)
             request = now.waiting.request if now.waiting else worker.question or ""
             self._report_request(session, now, worker, request)
@@ -118,8 +119,9 @@ class WorkerSupervisor:
         waiting, context = record.waiting, self._context
         assert waiting is not None
         self._report_request(session, record, worker, waiting.request)
+        workflow = await context.find_workflow(session, record)
         try:
-            async with asyncio.timeout(_seconds_until_default(context.find_workflow(record), record, context.clock())):
+            async with asyncio.timeout(_seconds_until_default(workflow, record, context.clock())):
                 await Inbox(context.ledger).wait_until_closed(waiting.request)
         except TimeoutError:
             await self._apply_default(session, record)
@@ -132,7 +134,10 @@ class WorkerSupervisor:
     async def _apply_default(self, session: str, record: Record) -> None:
         """Answer a checkpoint that is not blocking with its default, once its time is over."""
         context = self._context
-        if record.waiting is None or _seconds_until_default(context.find_workflow(record), record, context.clock()) != 0:
+        if record.waiting is None:
+            return
+        workflow = await context.find_workflow(session, record)
+        if _seconds_until_default(workflow, record, context.clock()) != 0:
             return
         try:
             token = context.conductor_token(session, record)

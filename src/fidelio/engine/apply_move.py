@@ -175,8 +175,9 @@ def _explain_refusal(
     workflow: Workflow, record: Record, request: MoveRequest, blocked: Sequence[PossibleMove], context: AnswerContext
 ) -> Refusal:
     why = next((move for move in blocked if (move.action, move.target) == (request.action, request.target)), None)
-    if record.status == "completed":
-        return Refusal("WORKFLOW_COMPLETED", "The workflow is complete.")
+    if record.ended:
+        code = "WORKFLOW_COMPLETED" if record.status == "completed" else "WORKFLOW_CANCELLED"
+        return Refusal(code, phrases.session_ended(record.status))
     activity = workflow.activity(record.activity)
     if request.action == "transition":
         return _refuse_transition(workflow, record, request.target, why)

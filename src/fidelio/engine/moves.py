@@ -120,7 +120,7 @@ class _SituationBuilder:
         workflow, record = self.workflow, self.record
         tasks = list_tasks(workflow, record)
         position = _find_position(workflow, record, tasks)
-        if record.status == "completed":
+        if record.ended:
             return Situation(position)
         if record.activity and record.waiting is not None:
             return self._build_blocked(position, tasks)

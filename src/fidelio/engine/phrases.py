@@ -78,6 +78,9 @@ def version_drift(started: str, current: str) -> str:
     return f"Workflow version drift: the session started with version '{started}', the definition is now '{current}'."
 
 
+SNAPSHOT_LEADS = "This session goes on with the definition that it began with, from the ledger."
+
+
 def skill_of_other_activity(skill: str, activity: str) -> str:
     return (
         f"Skill '{skill}', which was loaded last, is none of activity '{activity}'. Load one of its own with get_skill first."
@@ -181,6 +184,10 @@ def needs_person(checkpoint: str) -> str:
 
 def already_answered(checkpoint: str, answer: str) -> str:
     return f"Checkpoint '{checkpoint}' has been answered already, with '{answer}'. An answer is given once."
+
+
+def session_ended(status: str) -> str:
+    return "The workflow is complete." if status == "completed" else "A person has ended this session before its workflow."
 
 
 def checkpoint_withdrawn(checkpoint: str) -> str:

@@ -52,9 +52,11 @@ ANSWERED = "request.answered"
 RESUMED = "checkpoint.resumed"
 VARIABLES_SET = "variables.set"
 SKILL_LOADED = "skill.loaded"
+CONTENT_LOADED = "content.loaded"
 CHILD_STARTED = "child.started"
 CHILD_FINISHED = "child.finished"
 COMPLETED = "session.completed"
+CANCELLED = "session.cancelled"
 CALLED = "tool.called"
 # Tools whose caller brings an answer; their calls are not those of the agent that waits for one.
 _ANSWERING_TOOLS = frozenset({"present_checkpoint", "respond_checkpoint"})
@@ -300,7 +302,13 @@ def _repeats_answer(record: Record, name: str, value: Any, author: str) -> bool:
 
 
 def _apply_skill_loaded(record: Record, event: FoldableEvent) -> Record:
-    return replace(record, skill=event.body["skill"], skill_owner=event.body.get("owner", ""))
+    return replace(_apply_content_loaded(record, event), skill=event.body["skill"], skill_owner=event.body.get("owner", ""))
+
+
+def _apply_content_loaded(record: Record, event: FoldableEvent) -> Record:
+    """Store the digests of texts that the session loads for the first time. The first text of a reference stays."""
+    loaded = event.body.get("loaded")
+    return replace(record, loaded={**loaded, **record.loaded}) if loaded else record
 
 
 def _apply_child_started(record: Record, event: FoldableEvent) -> Record:
@@ -319,13 +327,14 @@ def _apply_child_finished(record: Record, event: FoldableEvent) -> Record:
 
 def _apply_completed(record: Record, event: FoldableEvent) -> Record:
     body = event.body
-    left = replace(
-        _note_manifest(record, body),
-        completed=_completed_activities(record),
-        passed=_union(record.passed, body.get("passed", ())),
-        condition=body.get("condition", ""),
-    )
-    return replace(left, status="completed", here=ActivityVisit(visit=record.visit), outer=(), forced="", open=None, armed=())
+    passed = _union(record.passed, body.get("passed", ()))
+    left = replace(_note_manifest(record, body), completed=_completed_activities(record), passed=passed)
+    return _end(replace(left, condition=body.get("condition", "")), "completed")
+
+
+def _end(record: Record, status: Status) -> Record:
+    here = ActivityVisit(visit=record.visit)
+    return replace(record, status=status, here=here, outer=(), forced="", open=None, armed=(), children=())
 
 
 def _apply_called(record: Record, event: FoldableEvent) -> Record:
@@ -354,7 +363,7 @@ def _set_variables(record: Record, variables: Mapping[str, Any], author: str) ->
 
 
 def _update_status(record: Record) -> Record:
-    if record.status == "completed":
+    if record.ended:
         return record
     return replace(record, status="blocked" if record.waiting else "active")
 
@@ -379,8 +388,10 @@ _HANDLERS: Mapping[str, Callable[[Record, FoldableEvent], Record]] = {
     RESUMED: _apply_resumed,
     VARIABLES_SET: _apply_variables_set,
     SKILL_LOADED: _apply_skill_loaded,
+    CONTENT_LOADED: _apply_content_loaded,
     CHILD_STARTED: _apply_child_started,
     CHILD_FINISHED: _apply_child_finished,
     COMPLETED: _apply_completed,
+    CANCELLED: lambda record, _: _end(record, "cancelled"),
     CALLED: _apply_called,
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Status = Literal["active", "blocked", "completed"]
+Status = Literal["active", "blocked", "completed", "cancelled"]
 Fidelity = Literal["advise", "enforce"]
 AnswerMode = Literal["option", "auto_advance", "condition_not_met"]
 
@@ -142,7 +142,8 @@ class Record(_Value, frozen=True):
 
     `variables` contains the values that were set, `set_by` their authors; declared defaults are not stored. `forced` is the
     activity that an answer leads to. `outer` are the visits whose loops run through the current activity, the innermost last.
-    `found_in` is the root that the definition was loaded from, empty in records written before that was stored.
+    `found_in` is the root that the definition was loaded from, empty in records written before that was stored. `loaded` maps
+    the skills and resources that the session has loaded to the digests of their stored texts.
     """
 
     seq: int = 0
@@ -168,11 +169,17 @@ class Record(_Value, frozen=True):
     condition: str = ""
     skill: str = ""
     skill_owner: str = ""
+    loaded: dict[str, str] = msgspec.field(default_factory=dict)
     parent: ParentSession | None = None
     children: tuple[ChildSession, ...] = ()
     unverified: bool = False
     claims_to_continue: str = ""
     reported: dict[str, ManifestSummary] = msgspec.field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session is over: completed by its agent, or cancelled by a person."""
+        return self.status in ("completed", "cancelled")
 
     @property
     def activity(self) -> str:

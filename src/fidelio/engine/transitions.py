@@ -145,7 +145,7 @@ def list_transitions(workflow: Workflow, record: Record, *, reported_only: bool 
 
     With `reported_only`, only values that were set count: no defaults, and an absent variable is unknown.
     """
-    if record.status == "completed":
+    if record.ended:
         return []
     values = ConditionValues(
         collect_reported_values(workflow, record) if reported_only else collect_values(workflow, record), reported_only

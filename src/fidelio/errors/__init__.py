@@ -35,8 +35,7 @@ both; programs match on `code` or on the class. The sentence may improve, the co
     │   ├── ComponentNotFound     the workflow exists, the activity, skill, resource or template does not
     │   ├── UnreadableDefinition  a file that cannot be read completely; carries the findings with file and line
     │   │   └── InaccessibleDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
-    │   ├── DefinitionUnavailable the definition of a session is currently unavailable here; ends nothing
-    │   └── DefinitionDeleted     the definition of a session was deleted; says how the session can still end
+    │   └── DefinitionUnavailable neither files nor ledger have the definition that a session began with; ends nothing
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer; carries the request
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
@@ -107,7 +106,6 @@ from fidelio.errors.ledger import (
 from fidelio.errors.workflows import (
     BadId,
     ComponentNotFound,
-    DefinitionDeleted,
     DefinitionError,
     DefinitionUnavailable,
     InaccessibleDefinition,
@@ -136,7 +134,6 @@ __all__ = [
     "ComponentNotFound",
     "ConductorFailure",
     "ConversationLost",
-    "DefinitionDeleted",
     "DefinitionError",
     "DefinitionUnavailable",
     "DocumentConflict",

@@ -72,16 +72,9 @@ class InaccessibleDefinition(UnreadableDefinition):
 
 
 class DefinitionUnavailable(DefinitionError):
-    """The definition of a session is currently unavailable here, which does not mean that it was deleted."""
+    """Neither the files nor the ledger have the definition that a session began with."""
 
     code = "definition.out-of-reach"
-    exit_code = 4
-
-
-class DefinitionDeleted(DefinitionError):
-    """The definition of a session was deleted, or can no longer be read."""
-
-    code = "definition.gone"
     exit_code = 4
 
 

@@ -15,7 +15,7 @@ from fidelio.engine.record import CheckpointAnswer, CheckpointInstance, Record
 from fidelio.errors import RequestNotFound, WorkflowRefusal
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Request
-from fidelio.workflows.missing import is_withdrawn
+from fidelio.workflows.cancel import is_withdrawn
 from fidelio.workflows.tokens import Claims, shorten_claim
 from fidelio.workflows.unit_of_work import WorkflowCall
 
@@ -124,7 +124,7 @@ def _build_answer(request: Request, instance: CheckpointInstance) -> CheckpointA
 
 
 def _withdrawn(checkpoint_id: str) -> WorkflowRefusal:
-    remedy = "Its session is completed, so nothing depends on the answer any more."
+    remedy = "Its session is over, so nothing depends on the answer any more."
     return WorkflowRefusal(phrases.checkpoint_withdrawn(checkpoint_id), remedy=remedy, reason="checkpoint.withdrawn")
 
 

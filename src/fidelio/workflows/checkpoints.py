@@ -8,21 +8,19 @@ from typing import Any
 import msgspec
 
 from fidelio.definitions.conditions import Truth
-from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_current_checkpoint, find_instance, needs_person
 from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
 from fidelio.engine.state import Refusal, build_refusal, list_warnings
-from fidelio.engine.transition_events import check_drift
 from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
-from fidelio.workflows.missing import load_definition
 from fidelio.workflows.requests import apply_request_wording, close_with_answer, render_checkpoint, yield_request
+from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
 from fidelio.workflows.tokens import TokenSubject
 from fidelio.workflows.unit_of_work import (
     CallResult,
@@ -79,19 +77,23 @@ class CheckpointService:
             armed = record.find_pending(checkpoint_id) if record.open is None else None
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
-            version, checkpoint = self._load_checkpoint(call, checkpoint_id)
-            warnings, workflow = self.variable_warnings(version, record, variables), version.workflow
+            definition, checkpoint = await self._load_checkpoint(call, checkpoint_id)
+            warnings, workflow = self.variable_warnings(definition, record, variables), definition.workflow
             answer = record.find_answer_of(find_instance(workflow, record, checkpoint_id))
-            report = self.variable_events(version, call, variables)
+            report = self.variable_events(workflow, call, variables)
             if (known := answer or armed) is not None:
                 yielded = YieldedCheckpoint(checkpoint_id, known.request, answer)
                 subject = TokenSubject(checkpoint_id, known.request)
-                return WorkflowDecision(yielded, events=report, warnings=warnings, subject=subject)
+                return WorkflowDecision(yielded, events=report, warnings=warnings, subject=subject, definition=definition)
             informed = fold_drafts(record, report, self._unit.clock())
             draft, request = yield_request(workflow, informed, checkpoint, person=self._unit.policy.requests_demand_person)
             events = (*report, *build_events([draft], call.agent))
             return WorkflowDecision(
-                YieldedCheckpoint(checkpoint_id, request.id), events=events, requests=(request,), warnings=warnings
+                YieldedCheckpoint(checkpoint_id, request.id),
+                events=events,
+                requests=(request,),
+                warnings=warnings,
+                definition=definition,
             )
 
         return await self._unit.perform("yield_checkpoint", token, decide)
@@ -101,9 +103,11 @@ class CheckpointService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[PresentedCheckpoint]:
             reference = await find_by_handle(self._unit.ledger, call)
-            workflow = load_definition(self._unit, call).workflow
+            definition = await self._load_definition(call)
+            workflow = definition.workflow
             presented = await self._present(workflow, call.record, _find_checkpoint(workflow, reference.instance), reference)
-            return WorkflowDecision(presented, subject=TokenSubject(presented.definition.id, reference.request))
+            subject = TokenSubject(presented.definition.id, reference.request)
+            return WorkflowDecision(presented, warnings=definition.warnings, subject=subject, definition=definition)
 
         return await self._unit.perform("present_checkpoint", token, decide)
 
@@ -111,16 +115,17 @@ class CheckpointService:
         """Show a checkpoint of any activity, without opening a request."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[PresentedCheckpoint]:
-            version = load_definition(self._unit, call)
-            activity = self._unit.library.activity(version.workflow.id, activity_id)
+            definition = await self._load_definition(call)
+            activity = find_activity(self._unit, definition, activity_id)
             checkpoint = find_checkpoint(activity, checkpoint_id)
             if checkpoint is None:
                 raise _no_checkpoint(activity, checkpoint_id)
             is_current = activity.id == call.record.activity
             reference = find_current(call.record, checkpoint_id) if is_current else None
             return WorkflowDecision(
-                await self._present(version.workflow, call.record, checkpoint, reference),
-                warnings=self.variable_warnings(version, call.record, {}),
+                await self._present(definition.workflow, call.record, checkpoint, reference),
+                warnings=definition.warnings,
+                definition=definition,
             )
 
         return await self._unit.perform("get_checkpoint", token, decide)
@@ -153,7 +158,7 @@ class CheckpointService:
         """
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResolvedCheckpoint]:
-            return self._resolve(call, await find_by_handle(self._unit.ledger, call), choice, elicited)
+            return await self._resolve(call, await find_by_handle(self._unit.ledger, call), choice, elicited)
 
         return await self._unit.perform("respond_checkpoint", token, decide)
 
@@ -164,15 +169,15 @@ class CheckpointService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResolvedCheckpoint]:
             reference = await find_by_name(self._unit.ledger, call, checkpoint_id)
-            return msgspec.structs.replace(self._resolve(call, reference, choice, elicited), subject=None)
+            return msgspec.structs.replace(await self._resolve(call, reference, choice, elicited), subject=None)
 
         return await self._unit.perform("respond_checkpoint", token, decide)
 
-    def _resolve(
+    async def _resolve(
         self, call: WorkflowCall, reference: CheckpointReference, choice: AnswerChoice, elicited: Collection[str]
     ) -> WorkflowDecision[ResolvedCheckpoint]:
-        version = load_definition(self._unit, call)
-        workflow = version.workflow
+        definition = await self._load_definition(call)
+        workflow = definition.workflow
         answer = reference.answer or call.record.find_answer_of(reference.instance)
         resolution: Resolution | Refusal
         if answer is not None and reference.request in elicited:
@@ -182,7 +187,7 @@ class CheckpointService:
         if isinstance(resolution, Refusal):
             raise answer_refusal(resolution, reference.request)
         decision = _record_answer(resolution, call, reference.request, workflow)
-        return msgspec.structs.replace(decision, warnings=self.variable_warnings(version, call.record, {}))
+        return msgspec.structs.replace(decision, warnings=definition.warnings, definition=definition)
 
     def _apply_choice(
         self, workflow: Workflow, record: Record, choice: AnswerChoice, reference: CheckpointReference
@@ -198,39 +203,41 @@ class CheckpointService:
             answer = call.record.last
             if answer is None or answer.visit != call.record.visit:
                 raise _nothing_resolved(call.record)
-            version = load_definition(self._unit, call)
-            warnings = self.variable_warnings(version, call.record, variables)
+            definition = await self._load_definition(call)
+            warnings = self.variable_warnings(definition, call.record, variables)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=call.agent),)
-            return WorkflowDecision(answer, events=(*event, *self.variable_events(version, call, variables)), warnings=warnings)
+            events = (*event, *self.variable_events(definition.workflow, call, variables))
+            return WorkflowDecision(answer, events=events, warnings=warnings, definition=definition)
 
         return await self._unit.perform("resume_checkpoint", token, decide)
 
-    def _load_checkpoint(self, call: WorkflowCall, checkpoint_id: str) -> tuple[WorkflowVersion, Checkpoint]:
-        version, record = load_definition(self._unit, call), call.record
+    async def _load_definition(self, call: WorkflowCall) -> SessionDefinition:
+        return await load_definition(self._unit, call.session.id, call.record)
+
+    async def _load_checkpoint(self, call: WorkflowCall, checkpoint_id: str) -> tuple[SessionDefinition, Checkpoint]:
+        definition, record = await self._load_definition(call), call.record
         if not record.activity:
             raise no_activity_error()
-        checkpoint = find_current_checkpoint(version.workflow, record, checkpoint_id)
+        checkpoint = find_current_checkpoint(definition.workflow, record, checkpoint_id)
         if checkpoint is None:
-            raise _no_checkpoint(self._unit.library.activity(record.workflow, record.activity), checkpoint_id)
-        return version, checkpoint
+            raise _no_checkpoint(find_activity(self._unit, definition, record.activity), checkpoint_id)
+        return definition, checkpoint
 
     def answer_context(self) -> AnswerContext:
         """The current time and the policy that an answer is checked against."""
         policy = self._unit.policy
         return AnswerContext(self._unit.clock(), demands_person=policy.demands_person, min_response_ms=policy.min_response_ms)
 
-    def variable_events(
-        self, version: WorkflowVersion, call: WorkflowCall, variables: Mapping[str, Any]
-    ) -> tuple[NewEvent, ...]:
+    def variable_events(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
         """Build the events that record the variables which an agent reports."""
         person = self._unit.policy.demands_person
-        return build_events(draft_report(version.workflow, call.record, variables, call.agent, person=person), call.agent)
+        return build_events(draft_report(workflow, call.record, variables, call.agent, person=person), call.agent)
 
-    def variable_warnings(self, version: WorkflowVersion, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    def variable_warnings(self, definition: SessionDefinition, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the warnings of a call that may report variables; raise if the call is refused."""
-        drift, person = check_drift(record, version.workflow.version, version.hash), self._unit.policy.demands_person
-        problems = [*drift, *check_report(version.workflow, record, variables, person=person)]
+        person = self._unit.policy.demands_person
+        problems = [*definition.drift, *check_report(definition.workflow, record, variables, person=person)]
         refusal = check_size(record.variables, variables) or build_refusal(problems, self._unit.effective_fidelity(record))
         if refusal is not None:
             raise refusal_error(refusal)

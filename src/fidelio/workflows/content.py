@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.definitions import META
-from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.library.loading import LoadedDefinition
 from fidelio.definitions.models import Activity, Step, Workflow
-from fidelio.engine.record import SKILL_LOADED, Record
+from fidelio.engine.record import CONTENT_LOADED, SKILL_LOADED, Record
 from fidelio.engine.state import list_warnings
-from fidelio.engine.transition_events import check_drift, check_skill
+from fidelio.engine.transition_events import check_skill
 from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
-from fidelio.workflows.missing import load_definition, missing_activity_warnings, unreadable_skill_warning
+from fidelio.workflows.loaded_content import ContentReference, Kind, LoadedContent, load_content
+from fidelio.workflows.session_definition import (
+    SessionDefinition,
+    describe_problem,
+    load_definition,
+    missing_activity_warnings,
+)
 from fidelio.workflows.unit_of_work import (
     CallResult,
     Gate,
@@ -28,7 +34,9 @@ from fidelio.workflows.unit_of_work import (
 )
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models.components import Resource, Skill
+    from fidelio.definitions.models.components import Skill
+
+T = TypeVar("T")
 
 
 class WorkflowText(msgspec.Struct, frozen=True):
@@ -48,14 +56,10 @@ class ActivityText(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True):
-    """A skill under the reference by which it was requested; `loaded` is None if the skill is missing or unreadable.
-
-    An unreadable file is reported in `warnings`; a missing one is not, because lint reports it.
-    """
+    """A skill under the reference by which it was requested; `loaded` is None if the skill is missing or unreadable."""
 
     id: str
     loaded: LoadedDefinition[Skill] | None
-    warnings: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -88,24 +92,28 @@ class ContentService:
     async def workflow(self, token: str, *, gate: Gate = refuse_while_waiting) -> CallResult[WorkflowText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[WorkflowText]:
             gate(call.record, "read the workflow")
-            version = load_definition(self._unit, call)
-            workflow, primary = version.workflow, version.workflow.skills.primary
-            skill = self._find_skill(primary, workflow.id) if primary else SkillText("", None)
-            source = self._unit.library.toon("workflow", workflow=workflow.id)
-            warnings = (*_drift_warnings(version, call.record), *skill.warnings, *missing_activity_warnings(workflow))
-            return WorkflowDecision(WorkflowText(workflow, skill.text, source), warnings=warnings)
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            workflow, primary = definition.workflow, definition.workflow.skills.primary
+            skills = await self._load_skills(call, definition, [primary] if primary else [])
+            from_files = definition.files is not None
+            text = self._unit.library.toon("workflow", workflow=workflow.id) if from_files else definition.snapshot_text()
+            return WorkflowDecision(
+                WorkflowText(workflow, skills.result[0].text if primary else "", text),
+                events=skills.events,
+                blobs=skills.blobs,
+                warnings=(*skills.warnings, *missing_activity_warnings(workflow)),
+                definition=definition,
+            )
 
         return await self._unit.perform("get_workflow", token, decide)
 
     async def activity(self, token: str) -> CallResult[ActivityText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ActivityText]:
             refuse_while_waiting(call.record, "read the activity")
-            version = load_definition(self._unit, call)
-            activity = self._current_activity(version.workflow, call.record)
-            text = version.source(activity.id).toon
-            return WorkflowDecision(
-                ActivityText(version.workflow, activity, text), warnings=_drift_warnings(version, call.record)
-            )
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            activity = _current_activity(definition.workflow, call.record)
+            text = ActivityText(definition.workflow, activity, definition.activity_text(activity))
+            return WorkflowDecision(text, warnings=definition.warnings, definition=definition)
 
         return await self._unit.perform("get_activity", token, decide)
 
@@ -116,25 +124,26 @@ class ContentService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[SkillText, ...]]:
             gate(call.record, "read the skills")
-            version = load_definition(self._unit, call)
-            skills = version.workflow.skills
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            skills = definition.workflow.skills
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
-            found = tuple(self._find_skill(name, version.workflow.id) for name in names if name)
-            broken = (warning for skill in found for warning in skill.warnings)
-            return WorkflowDecision(found, warnings=(*_drift_warnings(version, call.record), *broken))
+            return await self._load_skills(call, definition, [name for name in names if name])
 
         return await self._unit.perform("get_skills", token, decide)
 
     async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[SkillText]:
             gate(call.record, "read a skill")
-            version = load_definition(self._unit, call)
-            reference, owner = self._resolve_skill(version.workflow, call.record, step_id)
-            skill = self._unit.library.skill(reference, workflow=version.workflow.id, owner=owner)
-            body = {"skill": reference, "owner": skill.owner}
-            event = NewEvent(type=SKILL_LOADED, body=body, actor=call.agent)
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            name, owner = _resolve_skill(definition.workflow, call.record, step_id)
+            found = await load_content(self._unit, call.record, definition, ContentReference("skill", name, owner))
+            event = _loading_event(call, [found], SKILL_LOADED, {"skill": name, "owner": found.loaded.owner})
             return WorkflowDecision(
-                SkillText(reference, skill), events=(event,), warnings=_drift_warnings(version, call.record)
+                SkillText(name, found.loaded),
+                events=(event,),
+                blobs=_list_blobs([found]),
+                warnings=(*definition.warnings, *found.warnings),
+                definition=definition,
             )
 
         return await self._unit.perform("get_skill", token, decide)
@@ -142,13 +151,19 @@ class ContentService:
     async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> CallResult[ResourceText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResourceText]:
             gate(call.record, "read a resource")
-            version = load_definition(self._unit, call)
-            resource, owner = self._load_resource(reference, call.record)
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            kind: Kind = "template" if "templates" in reference.split("/")[:-1] else "resource"
+            wanted = ContentReference(kind, reference, call.record.skill_owner or None)
+            found = await load_content(self._unit, call.record, definition, wanted)
+            resource, owner = found.loaded.definition, found.loaded.owner
             text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
             # A reference without a workflow that resolves to another workflow was resolved through the skill loaded last.
             is_through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
-            problems = check_skill(version.workflow, call.record) if is_through_skill else []
-            return WorkflowDecision(text, warnings=(*_drift_warnings(version, call.record), *list_warnings(problems)))
+            problems = check_skill(definition.workflow, call.record) if is_through_skill else []
+            return replace(
+                decide_loading(call, definition, [found], text),
+                warnings=(*definition.warnings, *found.warnings, *list_warnings(problems)),
+            )
 
         return await self._unit.perform("get_resource", token, decide)
 
@@ -165,43 +180,68 @@ class ContentService:
             references.append(ResourceReference(index, found.definition.id, found.definition.version))
         return references
 
-    def _current_activity(self, workflow: Workflow, record: Record) -> Activity:
-        if not record.activity:
-            raise no_activity_error()
-        return workflow.activity(record.activity) or self._unit.library.activity(workflow.id, record.activity)
+    async def _load_skills(
+        self, call: WorkflowCall, definition: SessionDefinition, names: Sequence[str]
+    ) -> WorkflowDecision[tuple[SkillText, ...]]:
+        """Load skills; a missing or unreadable skill does not fail the whole call.
 
-    def _load_resource(self, reference: str, record: Record) -> tuple[Resource, str]:
-        """Load a resource with its owner; `templates/03` and `workflow/templates/03` refer to a template."""
-        owner, library = record.skill_owner or None, self._unit.library
-        if "templates" not in reference.split("/")[:-1]:
-            resource = library.resource(reference, workflow=record.workflow, last_skill_owner=owner)
-            return resource.definition, resource.owner
-        template = library.template(reference, workflow=record.workflow, owner=owner)
-        return template.definition, template.owner
-
-    def _find_skill(self, reference: str, workflow: str) -> SkillText:
-        """Find a skill; a missing or unreadable skill does not fail the whole call."""
-        try:
-            return SkillText(reference, self._unit.library.skill(reference, workflow=workflow))
-        except ComponentNotFound:
-            return SkillText(reference, None)
-        except UnreadableDefinition as problem:
-            return SkillText(reference, None, (unreadable_skill_warning(reference, problem),))
-
-    def _resolve_skill(self, workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
-        if not record.activity:
-            if step_id:
-                raise no_activity_error("A step's skill needs an activity: call next_activity first.")
-            return _require_skill(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
-        activity = self._current_activity(workflow, record)
-        if step_id is None:
-            return _require_skill(activity.skills.primary, f"Activity '{activity.id}' has no primary skill."), activity.owner
-        step = _find_step(activity, step_id)
-        return _require_skill(step.skill, f"Step '{step_id}' of activity '{activity.id}' has no skill."), activity.owner
+        The warnings name an unreadable file; a missing one is reported by lint.
+        """
+        skills, loaded, broken = list[SkillText](), list[LoadedContent](), list[str]()
+        for name in names:
+            try:
+                found = await load_content(self._unit, call.record, definition, ContentReference("skill", name))
+            except DefinitionError as problem:
+                if isinstance(problem, UnreadableDefinition) or definition.drift:
+                    broken.append(f"Skill '{name}' is left out: {describe_problem(problem)}")
+                skills.append(SkillText(name, None))
+            else:
+                loaded.append(found)
+                skills.append(SkillText(name, found.loaded))
+        decision = decide_loading(call, definition, loaded, tuple(skills))
+        return replace(decision, warnings=(*decision.warnings, *broken))
 
 
-def _drift_warnings(version: WorkflowVersion, record: Record) -> tuple[str, ...]:
-    return tuple(list_warnings(check_drift(record, version.workflow.version, version.hash)))
+def decide_loading(
+    call: WorkflowCall, definition: SessionDefinition, loaded: Sequence[LoadedContent], result: T
+) -> WorkflowDecision[T]:
+    """Decide a call that has loaded texts: those that are new to the session are stored."""
+    return WorkflowDecision(
+        result,
+        events=(_loading_event(call, loaded, CONTENT_LOADED, {}),) if any(found.blob for found in loaded) else (),
+        blobs=_list_blobs(loaded),
+        warnings=(*definition.warnings, *(warning for found in loaded for warning in found.warnings)),
+        definition=definition,
+    )
+
+
+def _list_blobs(loaded: Sequence[LoadedContent]) -> tuple[bytes, ...]:
+    return tuple(found.blob for found in loaded if found.blob)
+
+
+def _loading_event(call: WorkflowCall, loaded: Sequence[LoadedContent], kind: str, body: dict[str, Any]) -> NewEvent:
+    digests = {key: digest for found in loaded for key, digest in found.digests.items()}
+    body |= {"loaded": digests} if digests else {}
+    return NewEvent(type=kind, body=body, actor=call.agent, blobs=tuple(dict.fromkeys(digests.values())))
+
+
+def _current_activity(workflow: Workflow, record: Record) -> Activity:
+    activity = workflow.activity(record.activity)
+    if activity is None:
+        raise no_activity_error()
+    return activity
+
+
+def _resolve_skill(workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
+    if not record.activity:
+        if step_id:
+            raise no_activity_error("A step's skill needs an activity: call next_activity first.")
+        return _require_skill(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
+    activity = _current_activity(workflow, record)
+    if step_id is None:
+        return _require_skill(activity.skills.primary, f"Activity '{activity.id}' has no primary skill."), activity.owner
+    step = _find_step(activity, step_id)
+    return _require_skill(step.skill, f"Step '{step_id}' of activity '{activity.id}' has no skill."), activity.owner
 
 
 def _require_skill(reference: str | None, sentence: str) -> str:

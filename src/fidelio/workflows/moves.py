@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models import Activity, Workflow
 from fidelio.engine.manifests import (
     ActivityReport,
@@ -21,24 +20,15 @@ from fidelio.engine.manifests import (
 )
 from fidelio.engine.record import Record, fold_drafts
 from fidelio.engine.state import build_refusal, list_warnings
-from fidelio.engine.transition_events import check_drift, check_transition, draft_transition
-from fidelio.engine.transitions import TERMINAL, CandidateTransition, ends_workflow, list_transitions
+from fidelio.engine.transition_events import check_transition, draft_transition
+from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, SessionNotFound, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.missing import (
-    ENDED_BY_PERSON,
-    ENDED_WITHOUT_DEFINITION,
-    EndedBy,
-    deleted_activity_error,
-    dismiss_pending,
-    load_definition,
-    placeholder_workflow,
-    unchecked_end_event,
-    unchecked_warnings,
-)
+from fidelio.workflows.cancel import cancelled_error, completed_error
 from fidelio.workflows.requests import arm_checkpoints
+from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
 from fidelio.workflows.tokens import Claims, Segment, shorten_claim
 from fidelio.workflows.unit_of_work import (
     CallResult,
@@ -47,7 +37,6 @@ from fidelio.workflows.unit_of_work import (
     WorkflowUnit,
     build_events,
     refusal_error,
-    refuse_unanswered_end,
     refuse_while_pending,
     refuse_while_waiting,
 )
@@ -87,10 +76,10 @@ class MoveService:
     async def move(self, token: str, move: Move) -> CallResult[MoveResult]:
         """Enter an activity or end the workflow. Its checkpoints are yielded later, by the agent."""
 
-        async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
+        async def decide(call: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[MoveResult]:
             how = "The orchestrator resolves it with respond_checkpoint first."
             refuse_while_waiting(call.record, f"enter '{move.to}'", remedy=how)
-            return await self._decide_move(call, version, move)
+            return await self._decide_move(call, definition, move)
 
         return await self._perform(token, move, decide)
 
@@ -101,12 +90,12 @@ class MoveService:
         the checkpoints that this visit has not opened yet.
         """
 
-        async def decide(call: WorkflowCall, version: WorkflowVersion) -> WorkflowDecision[MoveResult]:
+        async def decide(call: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[MoveResult]:
             record = call.record
             if move.to != record.activity:
                 refuse_while_pending(record, f"enter '{move.to}'")
             new_visit = False if record.pending else None
-            decision = await self._decide_move(call, version, move, new_visit=new_visit, per_iteration=False)
+            decision = await self._decide_move(call, definition, move, new_visit=new_visit, per_iteration=False)
             if decision.result.activity is None:
                 return decision
             after = fold_drafts(record, decision.events, self._unit.clock())
@@ -116,65 +105,17 @@ class MoveService:
 
         return await self._perform(token, move, decide)
 
-    async def end(self, session: str, *, by: str) -> CallResult[MoveResult]:
-        """End a session for a person, at any level; refuse if its definition can be read."""
-
-        async def decide(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
-            _refuse_unmovable(call)
-            try:
-                deleted = deleted_activity_error(self._unit, call, load_definition(self._unit, call).workflow)
-            except DefinitionDeleted as error:
-                deleted = error
-            if deleted is None:
-                raise _has_definition(call.record)
-            return await self._decide_unchecked_end(call, Move(TERMINAL), deleted, EndedBy(by, "cli"))
-
-        return await self._unit.perform(ENDED_BY_PERSON, Claims(sid=session), decide, agent=by)
-
     async def _perform(
-        self, token: str, move: Move, decide: Callable[[WorkflowCall, WorkflowVersion], Awaitable[WorkflowDecision[MoveResult]]]
+        self,
+        token: str,
+        move: Move,
+        decide: Callable[[WorkflowCall, SessionDefinition], Awaitable[WorkflowDecision[MoveResult]]],
     ) -> CallResult[MoveResult]:
-        async def decide_or_end(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
-            try:
-                version = load_definition(self._unit, call)
-            except DefinitionDeleted as deleted:
-                return await self.end_without_definition(call, move, deleted)
-            deleted_activity = (
-                deleted_activity_error(self._unit, call, version.workflow) if ends_workflow(version.workflow, move.to) else None
-            )
-            if deleted_activity is not None:
-                return await self.end_without_definition(call, replace(move, to=TERMINAL), deleted_activity)
-            return await decide(call, version)
+        async def decide_with_definition(call: WorkflowCall) -> WorkflowDecision[MoveResult]:
+            definition = await load_definition(self._unit, call.session.id, call.record, target=move.to)
+            return replace(await decide(call, definition), definition=definition)
 
-        return await self._unit.perform("next_activity", token, decide_or_end)
-
-    async def end_without_definition(
-        self, call: WorkflowCall, move: Move, deleted: DefinitionDeleted
-    ) -> WorkflowDecision[MoveResult]:
-        """Decide the end of a session without its definition, the only move that an agent can make then."""
-        self._refuse_move(call)
-        if move.to != TERMINAL or self._unit.effective_fidelity(call.record) == "enforce":
-            raise deleted
-        refuse_unanswered_end(call.record, call.session.id)
-        return await self._decide_unchecked_end(call, move, deleted, EndedBy(f"agent:{call.agent}"))
-
-    async def _decide_unchecked_end(
-        self, call: WorkflowCall, move: Move, deleted: DefinitionDeleted, ended_by: EndedBy
-    ) -> WorkflowDecision[MoveResult]:
-        """Decide the end of a session that cannot be checked, with the change of a parent that waits for it."""
-        record = call.record
-        warnings = tuple(unchecked_warnings(record, deleted, move.variables))
-        steps = None if move.steps is None else encode_manifest(move.steps)
-        drafts = [unchecked_end_event(record, ended_by, condition=move.claim, manifest=steps, warnings=warnings)]
-        after = fold_drafts(record, drafts, self._unit.clock())
-        return WorkflowDecision(
-            MoveResult(placeholder_workflow(record), None, record.activity, record.since),
-            events=build_events(drafts, call.agent),
-            requests=dismiss_pending(record, ended_by),
-            warnings=warnings,
-            linked=await self.finish_in_parent(call, after, outcome=ENDED_WITHOUT_DEFINITION),
-            closes=True,
-        )
+        return await self._unit.perform("next_activity", token, decide_with_definition)
 
     def _refuse_move(self, call: WorkflowCall) -> None:
         if not self._unit.policy.allows_moves:
@@ -184,27 +125,27 @@ class MoveService:
     async def _decide_move(
         self,
         call: WorkflowCall,
-        version: WorkflowVersion,
+        definition: SessionDefinition,
         move: Move,
         *,
         new_visit: bool | None = None,
         per_iteration: bool = True,
     ) -> WorkflowDecision[MoveResult]:
         self._refuse_move(call)
-        ends = ends_workflow(version.workflow, move.to)
-        activity = None if ends else self._find_activity(version.workflow, move.to)
+        ends = ends_workflow(definition.workflow, move.to)
+        activity = None if ends else find_activity(self._unit, definition, move.to)
         # The library accepts variants of an id. The record must hold the canonical one, or later comparisons would fail.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
         person = self._unit.policy.demands_person
-        report = draft_report(version.workflow, call.record, move.variables, call.agent, person=person)
+        report = draft_report(definition.workflow, call.record, move.variables, call.agent, person=person)
         if move.steps and move.to != call.record.activity:
-            report += draft_reported_steps(version.workflow, fold_drafts(call.record, report, 0), move.steps)
+            report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
         informed = fold_drafts(call.record, report, self._unit.clock())
-        candidates = list_transitions(version.workflow, informed)
-        warnings = self._check_move(version, call.record, informed, move, candidates, per_iteration=per_iteration)
+        candidates = list_transitions(definition.workflow, informed)
+        warnings = self._check_move(definition, call.record, informed, move, candidates, per_iteration=per_iteration)
         steps = None if move.steps is None else encode_manifest(move.steps)
         drafts = draft_transition(
-            version.workflow,
+            definition.workflow,
             informed,
             move.to,
             condition=move.claim,
@@ -213,14 +154,14 @@ class MoveService:
             new_visit=new_visit,
             candidates=candidates,
         )
-        moved = MoveResult(version.workflow, activity, call.record.activity, call.record.since)
+        moved = MoveResult(definition.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
         events = build_events([*report, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
     def _check_move(
         self,
-        version: WorkflowVersion,
+        definition: SessionDefinition,
         record: Record,
         informed: Record,
         move: Move,
@@ -232,11 +173,11 @@ class MoveService:
 
         `informed` is the record with the reports of this call, and `candidates` are its transitions.
         """
-        workflow, person = version.workflow, self._unit.policy.demands_person
+        workflow, person = definition.workflow, self._unit.policy.demands_person
         leaving = move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
-            *check_drift(record, workflow.version, version.hash),
+            *definition.drift,
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
@@ -247,14 +188,8 @@ class MoveService:
             raise refusal_error(refusal)
         return tuple(list_warnings(problems))
 
-    def _find_activity(self, workflow: Workflow, name: str) -> Activity:
-        # The library raises the error: it knows similar names, and why an activity cannot be read.
-        return workflow.activity(name) or self._unit.library.activity(workflow.id, name)
-
-    async def finish_in_parent(
-        self, call: WorkflowCall, record: Record, *, outcome: str = "completed"
-    ) -> tuple[LinkedChange[Record], ...]:
-        """Build the change that returns the outcome and variables of an ended child to the parent that waits for it."""
+    async def finish_in_parent(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
+        """Build the change that returns the variables of a completed child to the parent that waits for it."""
         if record.parent is None:
             return ()
         try:
@@ -264,16 +199,16 @@ class MoveService:
         child = next((child for child in parent.record.children if child.session == call.session.id), None)
         if child is None:
             return ()
-        returned = self._collect_returned_variables(parent.record, record)
-        events = build_events([draft_child_finished(child, returned, outcome)], call.agent)
+        returned = await self._collect_returned_variables(parent, record)
+        events = build_events([draft_child_finished(child, returned)], call.agent)
         return (LinkedChange(parent.session.id, events, parent.record),)
 
-    def _collect_returned_variables(self, parent: Record, ended: Record) -> dict[str, Any]:
+    async def _collect_returned_variables(self, parent: WorkflowCall, ended: Record) -> dict[str, Any]:
         try:
-            workflow = self._unit.library.workflow(parent.workflow)
+            workflow = (await load_definition(self._unit, parent.session.id, parent.record)).workflow
         except DefinitionError:
             workflow = None
-        return collect_returned_variables(workflow, parent, ended, person=self._unit.policy.demands_person)
+        return collect_returned_variables(workflow, parent.record, ended, person=self._unit.policy.demands_person)
 
 
 def move_not_allowed() -> WorkflowRefusal:
@@ -284,20 +219,10 @@ def move_not_allowed() -> WorkflowRefusal:
     )
 
 
-def _has_definition(record: Record) -> WorkflowRefusal:
-    return WorkflowRefusal(
-        f"The definition of workflow '{record.workflow}' can be read, so the session can be continued normally.",
-        remedy="Let its agent continue; nothing was changed.",
-        reason="definition.there",
-    )
-
-
 def _refuse_unmovable(call: WorkflowCall) -> None:
     record = call.record
-    if record.status == "completed":
-        raise WorkflowRefusal(
-            "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
-        )
+    if record.ended:
+        raise completed_error() if record.status == "completed" else cancelled_error()
     claimed = call.claims.act
     if claimed is not None and claimed != shorten_claim(record.activity):
         raise WorkflowRefusal(

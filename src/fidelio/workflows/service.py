@@ -6,22 +6,21 @@ each subject: starts, moves, content, checkpoints, traces, and the navigator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
 from fidelio.engine.record import Record
-from fidelio.errors import FidelioError
+from fidelio.errors import DefinitionError, FidelioError
 from fidelio.ledger import Ledger
+from fidelio.workflows.cancel import Cancellation, cancel_session
 from fidelio.workflows.checkpoints import CheckpointService
 from fidelio.workflows.content import ContentService
-from fidelio.workflows.moves import MoveResult, MoveService
+from fidelio.workflows.moves import MoveService
+from fidelio.workflows.session_definition import load_definition
 from fidelio.workflows.start import StartService
-from fidelio.workflows.tokens import Claims, SessionTokens
+from fidelio.workflows.tokens import SessionTokens
 from fidelio.workflows.trace import TraceService
 from fidelio.workflows.unit_of_work import (
     CallResult,
@@ -33,6 +32,7 @@ from fidelio.workflows.unit_of_work import (
 )
 
 if TYPE_CHECKING:
+    from fidelio.definitions.models import Workflow
     from fidelio.workflows.navigator.service import NavigatorService
 
 DEFAULT_POLICY = ServerPolicy()
@@ -64,11 +64,15 @@ class WorkflowService:
 
         return NavigatorService(self.unit)
 
-    async def status(self, token: str) -> CallResult[None]:
-        """Read the record of a session; allowed while requests are open."""
+    async def status(self, token: str) -> CallResult[Workflow | None]:
+        """Read the record of a session; allowed while requests are open, and without its definition."""
 
-        async def decide(_: WorkflowCall) -> WorkflowDecision[None]:
-            return WorkflowDecision(None)
+        async def decide(call: WorkflowCall) -> WorkflowDecision[Workflow | None]:
+            try:
+                definition = await load_definition(self.unit, call.session.id, call.record)
+            except DefinitionError:
+                return WorkflowDecision(None)
+            return WorkflowDecision(definition.workflow, definition=definition)
 
         return await self.unit.perform("get_workflow_status", token, decide)
 
@@ -80,11 +84,6 @@ class WorkflowService:
         """Record a call that was refused outside of `perform`; see `WorkflowUnit.record_refused_call`."""
         await self.unit.record_refused_call(tool, token, error, session=session)
 
-    async def end_without_definition(
-        self, session: str, library_of: Callable[[str], Library], *, by: str
-    ) -> CallResult[MoveResult]:
-        """End a session whose definition was deleted. `library_of` opens the library of an encoded search path root."""
-        record = (await self.unit.load_claims(Claims(sid=session))).record
-        policy = replace(self.unit.policy, has_exact_search_path=True)
-        unit = replace(self.unit, library=library_of(record.found_in), policy=policy)
-        return await MoveService(unit).end(session, by=by)
+    async def cancel(self, session: str, *, by: str, reason: str = "") -> CallResult[tuple[str, ...]]:
+        """End a session for a person; see `cancel_session`."""
+        return await cancel_session(self.unit, session, Cancellation(by, reason))

@@ -19,12 +19,9 @@ from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.record import RESTORED, STARTED, Fidelity, ParentSession, Record, decode_record, encode_record
-from fidelio.engine.state import list_warnings
-from fidelio.engine.transition_events import check_drift
 from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
 from fidelio.errors import (
     BadToken,
-    DefinitionDeleted,
     DefinitionError,
     FidelioError,
     SessionExists,
@@ -36,8 +33,9 @@ from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import LinkedChange, SessionDecision, blank_session
-from fidelio.workflows.missing import load_definition, missing_activity_warnings, placeholder_workflow
+from fidelio.workflows.cancel import cancelled_error
 from fidelio.workflows.requests import checkpoint_request
+from fidelio.workflows.session_definition import load_definition, missing_activity_warnings
 from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, matches_claim
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
@@ -94,7 +92,6 @@ class StartService:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._last_snapshot: tuple[Workflow, bytes] | None = None
 
     async def start(self, options: StartInput) -> CallResult[StartResult]:
         if not options.session_token:
@@ -119,23 +116,12 @@ class StartService:
                 parent = await self._unit.load_claims(self._open_parent_token(options.parent_token))
                 _refuse_other_parent(parent, call.record)
             mismatches = [] if options.exact else _list_mismatches(options, claims, call.record)
-            workflow, notes = self._load_current_definition(call)
-            started = StartResult(workflow, inherited=True, warning=" ".join(mismatches))
-            return WorkflowDecision(started, warnings=(*mismatches, *notes))
+            definition = await load_definition(self._unit, call.session.id, call.record)
+            started = StartResult(definition.workflow, inherited=True, warning=" ".join(mismatches))
+            notes = (*definition.warnings, *missing_activity_warnings(definition.workflow))
+            return WorkflowDecision(started, warnings=(*mismatches, *notes), definition=definition)
 
         return await self._unit.perform("start_session", options.session_token, decide, agent=options.agent)
-
-    def _load_current_definition(self, call: WorkflowCall) -> tuple[Workflow, tuple[str, ...]]:
-        """Load the definition of a session that is continued, with warnings.
-
-        A deleted definition is only a warning: the agent needs a token that is not stale to end the session.
-        """
-        try:
-            version = load_definition(self._unit, call)
-        except DefinitionDeleted as error:
-            return placeholder_workflow(call.record), (str(error),)
-        drift = check_drift(call.record, version.workflow.version, version.hash)
-        return version.workflow, (*list_warnings(drift), *missing_activity_warnings(version.workflow))
 
     async def _start_unverified(self, options: StartInput, problem: FidelioError) -> CallResult[StartResult]:
         if not self._unit.policy.allows_adoption:
@@ -188,7 +174,7 @@ class StartService:
             workflow = self._unit.library.workflow(options.workflow_id or META)
             parent = await self._unit.load_claims(parent_claims) if parent_claims is not None else None
             notes = (*([flags["warning"]] if flags.get("warning") else ()), *missing_activity_warnings(workflow))
-            decision = self._decide_start(options, origin, workflow, parent)
+            decision = await self._decide_start(options, origin, workflow, parent)
             return replace(decision, result=StartResult(workflow, **flags), warnings=notes)
 
         async def commit(call: WorkflowCall, decision: WorkflowDecision[StartResult]) -> CallResult[StartResult]:
@@ -208,12 +194,14 @@ class StartService:
         except BadToken as error:
             raise BadToken(f"parent_session_token: {error.sentence}", remedy=error.remedy) from error
 
-    def _decide_start(
+    async def _decide_start(
         self, options: StartInput, origin: _Origin, workflow: Workflow, parent: WorkflowCall | None
     ) -> WorkflowDecision[Any]:
         facts, linked = _claimed_position(origin, workflow), tuple[LinkedChange[Record], ...]()
         if parent is not None:
-            definition = load_definition(self._unit, parent).workflow
+            if parent.record.status == "cancelled":
+                raise cancelled_error()
+            definition = (await load_definition(self._unit, parent.session.id, parent.record)).workflow
             link = _link_child(parent, workflow.id, origin.session, definition, person=self._unit.policy.demands_person)
             facts |= link.inherited
             linked = (LinkedChange(parent.session.id, link.events, parent.record),)
@@ -230,7 +218,8 @@ class StartService:
         **facts: Any,
     ) -> SessionStart:
         """Build the start of a session of this workflow; `facts` are further keys in the body of its first event."""
-        snapshot = self._snapshot(workflow)
+        # The ledger stores equal blobs only once, so sessions share it.
+        snapshot = msgspec.json.encode(self._unit.library.snapshot(workflow.id))
         body: dict[str, Any] = {
             "workflow": workflow.id,
             "version": workflow.version,
@@ -246,12 +235,6 @@ class StartService:
         return SessionStart(
             event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None)
         )
-
-    def _snapshot(self, workflow: Workflow) -> bytes:
-        """Encode the current definition. The ledger stores equal blobs only once, so sessions share it."""
-        if self._last_snapshot is None or self._last_snapshot[0] is not workflow:
-            self._last_snapshot = workflow, msgspec.json.encode(self._unit.library.snapshot(workflow.id))
-        return self._last_snapshot[1]
 
     def _strictest_fidelity(self, requested: Fidelity | None, workflow: Workflow) -> Fidelity:
         """The strictest of the levels of the server, the workflow and the caller."""

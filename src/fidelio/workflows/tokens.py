@@ -193,7 +193,7 @@ class SessionTokens:
 
 def _without_root(carried: CarriedSession) -> CarriedSession:
     """Remove the path of the definition: clients can read a state token, and must not learn paths of the server."""
-    return replace(carried, record=replace(carried.record, found_in=""))
+    return replace(carried, record=replace(carried.record, found_in="", loaded={}))
 
 
 def _visit(record: Record) -> dict[str, int]:

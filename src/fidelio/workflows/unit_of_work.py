@@ -8,13 +8,13 @@ of this process on the same session run one after the other), the gate that refu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from fidelio.definitions.library import Library
 from fidelio.engine import phrases
-from fidelio.engine.record import CALLED, EventDraft, Fidelity, OpenCheckpoint, Record, decode_record, fold
+from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold
 from fidelio.engine.state import Refusal
 from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound, WorkflowRefusal
 from fidelio.ids import is_short_handle
@@ -23,6 +23,9 @@ from fidelio.ledger.model import Event, NewEvent, Session
 from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
 from fidelio.workflows.tokens import Claims, SessionTokens, StateClaims, TokenSubject
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Workflow
 
 T = TypeVar("T")
 # About the number of sessions that the agents of a server work on at once.
@@ -58,11 +61,21 @@ class WorkflowCall(LoadedSession[Record], frozen=True):
     agent: str
 
 
+class DefinitionOrigin(Protocol):
+    """Where a definition came from, and how the files differ from those that its session began with."""
+
+    @property
+    def source(self) -> Literal["files", "snapshot"]: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
 class WorkflowDecision(SessionDecision[T], Generic[T], frozen=True):
     """The events, requests and linked changes to commit, the warnings, and the result for the caller.
 
     `closes`: the call ends a range of events that a trace token commits to. `subject`: the request that the token of the reply
-    refers to. `unfinished`: the call makes another decision after this, and only that one is recorded as the call.
+    refers to. `unfinished`: the call makes another decision after this, and only that one is recorded as the call. `definition`
+    is what the decision was made with, if it needed a definition.
     """
 
     linked: tuple[LinkedChange[Record], ...] = ()
@@ -70,6 +83,7 @@ class WorkflowDecision(SessionDecision[T], Generic[T], frozen=True):
     closes: bool = False
     subject: TokenSubject | None = None
     unfinished: bool = False
+    definition: DefinitionOrigin | None = None
 
 
 class CallResult(msgspec.Struct, Generic[T], frozen=True):
@@ -82,6 +96,7 @@ class CallResult(msgspec.Struct, Generic[T], frozen=True):
     token: str
     warnings: tuple[str, ...]
     events: tuple[Event, ...]
+    definition: DefinitionOrigin | None = None
 
 
 def build_events(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
@@ -93,8 +108,7 @@ class ServerPolicy(msgspec.Struct, frozen=True):
     """Server-wide policy for workflow sessions.
 
     `demands_person`: only a person may answer requests. `allows_moves` is false for a worker, which carries out an activity
-    of a session that another agent moves. `has_exact_search_path`: the search path was chosen for a single session, so a
-    definition that is missing from it was deleted.
+    of a session that another agent moves.
     """
 
     fidelity: Fidelity = "advise"
@@ -103,7 +117,6 @@ class ServerPolicy(msgspec.Struct, frozen=True):
     allows_adoption: bool = True
     accepts_handles: bool = True
     allows_moves: bool = True
-    has_exact_search_path: bool = False
 
     @property
     def requests_demand_person(self) -> bool:
@@ -118,13 +131,15 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     """Carries out calls on workflow sessions.
 
     `cache` has the sessions and records that the last calls of this process have committed, which saves a call reading and
-    decoding them. An outdated entry is harmless: a commit fails unless the session still has the same last event.
+    decoding them. An outdated entry is harmless: a commit fails unless the session still has the same last event. `snapshots`
+    has parsed definitions by their digest; `session_definition` fills it.
     """
 
     library: Library
     tokens: SessionTokens
     policy: ServerPolicy = ServerPolicy()
     cache: dict[str, LoadedSession[Record]] = msgspec.field(default_factory=dict)
+    snapshots: dict[str, Workflow] = msgspec.field(default_factory=dict)
     locks: KeyedLock = msgspec.field(default_factory=KeyedLock)
 
     def open_token(self, token: str) -> Claims:
@@ -190,12 +205,16 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
         whole = decision
         if not decision.unfinished:
-            call_event = self.build_call_event(tool, call, began, warnings=decision.warnings, closes=decision.closes)
+            call_event = self.build_call_event(
+                tool, call, began, warnings=decision.warnings, closes=decision.closes, definition=decision.definition
+            )
             whole = msgspec.structs.replace(decision, events=(*decision.events, call_event))
         done = await self.commit(call, whole)
         self._cache_session(done)
         token = self.tokens.make(done.id, done.record, agent=call.agent, subject=decision.subject)
-        return CallResult(decision.result, done.id, done.record, call.agent, token, decision.warnings, done.events)
+        return CallResult(
+            decision.result, done.id, done.record, call.agent, token, decision.warnings, done.events, decision.definition
+        )
 
     def _cache_session(self, done: LoadedSession[Record]) -> None:
         if len(self.cache) >= CACHED_SESSIONS:
@@ -211,6 +230,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         warnings: Sequence[str] = (),
         error: str = "",
         closes: bool = False,
+        definition: DefinitionOrigin | None = None,
     ) -> NewEvent:
         """Build the event `tool.called`. The arguments of the call are not recorded: they may contain tokens."""
         body: dict[str, Any] = {
@@ -226,6 +246,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             body["vw"] = list(warnings)
         if closes:
             body["closes"] = True
+        if definition is not None and definition.warnings:
+            body |= {"source": definition.source, "drift": list(definition.warnings)}
         return NewEvent(type=CALLED, body=body, actor=call.agent)
 
     async def record_refused_call(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
@@ -291,24 +313,6 @@ def refuse_while_pending(record: Record, action: str) -> None:
         ),
         reason=UNRESOLVED,
     )
-
-
-def refuse_unanswered_end(record: Record, session: str) -> None:
-    """Refuse the end of a session with open requests, so that deleting a definition does not bypass its checkpoints."""
-    waiting = record.waiting
-    if waiting is None:
-        return
-    raise WorkflowRefusal(
-        phrases.unresolved_checkpoints("end the session", waiting.activity, (request.checkpoint for request in record.pending)),
-        remedy=answer_remedy(waiting, session),
-        reason=UNRESOLVED,
-    )
-
-
-def answer_remedy(waiting: OpenCheckpoint, session: str) -> str:
-    """The remedy for a session with open requests whose definition was deleted."""
-    answer, end = f"fidelio answer {waiting.request} OPTION", f"fidelio sessions --end {session}"
-    return f"A person can answer what waits as it was asked: {answer}. A person can also end the session as it is: {end}."
 
 
 def allow_always(_record: Record, _action: str) -> None:

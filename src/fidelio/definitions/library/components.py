@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.assembly import COMPONENT_FOLDERS, AssembledWorkflow, WorkflowLoader
 from fidelio.definitions.library.files import DefinitionSource, FileContent
-from fidelio.definitions.library.identifiers import ComponentName
+from fidelio.definitions.library.identifiers import ComponentName, parse_component_name
 from fidelio.definitions.library.loading import LoadedDefinition, get_findings, load_model, load_once
 from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, read_component
 from fidelio.definitions.models.components import Resource, Rules, Skill, StructuredResource, Template
 from fidelio.definitions.parsing import validate
-from fidelio.definitions.reading.document import ParsedDocument
+from fidelio.definitions.reading.document import ParsedDocument, read_text
 from fidelio.errors import UnreadableDefinition
 
 Text = TypeVar("Text", Resource, Template)
@@ -103,6 +103,16 @@ def _try_reading(read: Callable[[], LoadedDefinition[Any] | None]) -> Iterator[F
         yield from get_findings(problem)
     else:
         yield from loaded.source.document.warnings if loaded else ()
+
+
+def parse_component(kind: Literal["skill", "resource", "template"], owner: str, file: str, text: str) -> LoadedDefinition[Any]:
+    """Parse a component from its text; `file` is the name of the file that had it."""
+    document, name = read_text(text, file), parse_component_name(file) or ComponentName(file, "", file, "markdown")
+    if kind == "skill":
+        definition: Any = validate(Skill, document)
+    else:
+        definition = _parse_text(Resource if kind == "resource" else Template, document, name)
+    return LoadedDefinition(definition, DefinitionSource(owner, file, document))
 
 
 def _load_text(model: type[Text], content: FileContent, name: ComponentName) -> Text:

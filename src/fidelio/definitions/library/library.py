@@ -47,17 +47,11 @@ class WorkflowVersion(NamedTuple):
 
 
 class Library:
-    """Workflows from several roots, in order of increasing precedence: the last root that has an id provides the workflow.
+    """Workflows from several roots, in order of increasing precedence: the last root that has an id provides the workflow."""
 
-    `absent` are roots of the search path whose directory did not exist when the library was opened. They are not searched.
-    `clock` returns seconds; it decides how old a list is.
-    """
-
-    def __init__(
-        self, roots: Sequence[Root], *, absent: Sequence[Root] = (), clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, roots: Sequence[Root], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the library. `clock` returns seconds; it decides how old a list is."""
         self.roots = tuple(roots)
-        self.absent = tuple(absent)
         self._locations = WorkflowLocations(self.roots, Memo(clock))
 
     @cached_property

@@ -1,7 +1,6 @@
 """Search path of workflows: bundled, of the user, of the project. The last root that has an id wins.
 
-A session stores the root of its definition. Only a library that contains this root can tell that the definition was deleted:
-another server of the same home may use other roots.
+A session stores the root of its definition, which its report shows.
 """
 
 from __future__ import annotations
@@ -42,36 +41,11 @@ def encode_root(root: Root) -> str:
     return path if path.isprintable() else ""
 
 
-def covers_root(library: Library, encoded: str) -> bool:
-    """Whether the library contains this root, so that a workflow it does not find is not there either."""
-    still_absent = (root for root in library.absent if not _exists(root.path))
-    return any(is_same_root(root, encoded) for root in (*library.roots, *still_absent))
-
-
-def open_library_at(home: Home, encoded: str) -> Library:
-    """Open a library with only the root that a session has stored."""
-    if encoded == BUNDLED:
-        return Library([bundled_root()])
-    usual = covers_root(_open_default_library(home), encoded)
-    return Library([Root(Path(encoded) if usual else _require_directory(encoded), encoded)])
-
-
-def is_same_root(root: Root, encoded: str) -> bool:
-    if "" in (encoded, encode_root(root)):
-        return False
-    if BUNDLED in (encoded, encode_root(root)):
-        return encoded == encode_root(root)
-    # Links are resolved here and not when stored: a link to the current version of a library stays the same root.
-    return os.path.realpath(root.path) == os.path.realpath(encoded)
-
-
 def _open_default_library(home: Home) -> Library:
     candidates = [*_user_roots(), Root(home.workflows, "project")]
     # Without a project home, the user's home is also the project's: use the directory once.
     distinct = {root.path: root for root in candidates}
-    existing = {path for path in distinct if _exists(path)}
-    absent = [root for path, root in distinct.items() if path not in existing]
-    return Library([bundled_root(), *(root for path, root in distinct.items() if path in existing)], absent=absent)
+    return Library([bundled_root(), *(root for path, root in distinct.items() if _exists(path))])
 
 
 def _user_roots() -> list[Root]:

@@ -81,20 +81,12 @@ async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerd
 
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
-    state = f"completed {format_iso(report.ended_at)}" if report.ended_at is not None else "not completed"
+    state = _describe_end(report)
     click.echo(f"{escape_line(report.title)} ({escape_line(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {format_iso(report.started_at)}, {state}; {report.fidelity}; agents: {_join_names(report.agents)}")
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
-    if report.found_in:
-        click.echo(f"  its definition came from {escape_line(report.found_in)}")
-    if report.unverified:
-        click.echo("  UNVERIFIED: it was rebuilt from a token whose seal could not be checked")
-    if report.claims_to_continue:
-        click.echo(f"  it claims to continue session {escape_line(report.claims_to_continue)}")
-    if report.restored:
-        click.echo("  restored from a sealed state token; earlier events are in the ledger of the server that issued it")
-    if report.ended_unchecked_by:
-        click.echo(f"  ENDED WITHOUT ITS DEFINITION, by {escape_line(report.ended_unchecked_by)}")
+    for line in _iter_facts(report):
+        click.echo(f"  {escape_line(substitute_program(line, cli.program))}")
     for visit in report.visits:
         _print_visit(cli, visit)
     if report.never_entered:
@@ -106,6 +98,31 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
             click.echo(f"  {format_iso(refused.at)}  {escape_line(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
     count = len(report.differences)
     click.echo(f"\n{count} difference{'' if count == 1 else 's'} between the definition and what happened.")
+
+
+def _iter_facts(report: Report) -> Iterator[str]:
+    """The lines about the definition and the origin of the session."""
+    if report.found_in:
+        yield f"its definition came from {report.found_in}"
+    if report.snapshot_calls:
+        yield f"{report.snapshot_calls} calls were served from the snapshot of its definition"
+    yield from (f"! {sentence}" for sentence in report.drift)
+    if report.unverified:
+        yield "UNVERIFIED: it was rebuilt from a token whose seal could not be checked"
+    if report.claims_to_continue:
+        yield f"it claims to continue session {report.claims_to_continue}"
+    if report.restored:
+        yield "restored from a sealed state token; earlier events are in the ledger of the server that issued it"
+    if report.ended_unchecked_by:
+        yield f"ENDED WITHOUT ITS DEFINITION, by {report.ended_unchecked_by}"
+
+
+def _describe_end(report: Report) -> str:
+    if (end := report.cancelled) is not None:
+        why = f' ("{escape_line(end.reason)}")' if end.reason else ""
+        above = f" with session {escape_line(end.session)}" if end.session else ""
+        return f"CANCELLED {format_iso(end.at)} by {escape_line(end.by)} over {escape_line(end.channel)}{above}{why}"
+    return f"completed {format_iso(report.ended_at)}" if report.ended_at is not None else "not completed"
 
 
 def _print_variables(report: Report) -> None:

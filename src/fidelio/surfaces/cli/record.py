@@ -23,32 +23,29 @@ from fidelio.surfaces.cli.context import (
     shorten,
     terminal_width,
     with_cli_context,
-    workflows_option,
 )
-from fidelio.surfaces.commands import substitute_program
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 
 
 @click.command("sessions")
 @click.option("--kind", type=KINDS, help="Only sessions of this kind.")
-@click.option("--status", help="Only sessions with this status, such as active, blocked or completed.")
+@click.option("--status", help="Only sessions with this status, such as active, blocked, completed or cancelled.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
-@click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION, whose workflow definition was deleted.")
-@workflows_option
+@click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION and the sessions that it has started.")
+@click.option("--reason", default="", help="With --end: why; the report of the session shows it.")
 @json_option
 @with_cli_context
 def sessions_command(
-    cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: Any
+    cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: str
 ) -> None:
     """List sessions, newest first.
 
-    With --end: end a session whose workflow definition was deleted or cannot be read any more. The report of the session says
-    so. The definition is looked up in the directory that it came from, or in --workflows.
+    With --end: end an unfinished workflow session. Its open questions are withdrawn, and a session that waits for it goes on.
     """
     if ending["ending"]:
-        run_async(_end_session(cli, as_json=as_json, **ending))
+        run_async(_end_session(cli, ending["ending"], ending["reason"], as_json=as_json))
         return
 
     async def work() -> None:
@@ -265,15 +262,16 @@ def _print_hit(hit: Hit) -> None:
         click.echo(f"    {escape_line(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
 
 
-async def _end_session(
-    cli: CliContext, *, ending: str, directories: tuple[str, ...], with_bundled: bool, as_json: bool
-) -> None:
+async def _end_session(cli: CliContext, session: str, reason: str, *, as_json: bool) -> None:
     person = require_person()
-    async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
-        ended = await application.end_session(ending, by=person)
+    async with cli.open(create=True) as application:
+        ended = await application.end_session(session, by=person, reason=reason)
     if as_json:
-        print_json({"session": ended.session, "status": ended.record.status, "warnings": list(ended.warnings)})
+        print_json({"session": ended.session, "status": ended.record.status, "ended": list(ended.result)})
         return
-    click.echo(f"Session {ended.session} is {ended.record.status}.")
-    for warning in ended.warnings:
-        click.echo(f"  {escape_line(substitute_program(warning, cli.program))}")
+    click.echo(
+        f"Session {ended.session} is {ended.record.status}." if ended.result else f"Session {ended.session} was ended before."
+    )
+    for child in ended.result:
+        if child != ended.session:
+            click.echo(f"  {child}, which it started, is ended too.")

@@ -70,7 +70,7 @@ _LAST_CHECKPOINT = object_schema(
     option_id=TEXT_OR_NULL,
     timestamp=INTEGER,
 )
-_STATUS: Schema = {"enum": ["active", "blocked", "completed"]}
+_STATUS: Schema = {"enum": ["active", "blocked", "completed", "cancelled"]}
 GET_WORKFLOW_STATUS = object_schema(
     "status",
     "current_activity",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fidelio.definitions.models import Workflow
+from fidelio.engine import phrases
 from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.moves import Situation
 from fidelio.engine.record import LOOP_ADVANCED, EventDraft, Record
@@ -45,8 +46,8 @@ def describe_end(workflow: Workflow) -> str:
 
 def describe_position(workflow: Workflow, record: Record, situation: Situation) -> str:
     """Describe the position of a session."""
-    if record.status == "completed":
-        return describe_end(workflow)
+    if record.ended:
+        return describe_end(workflow) if record.status == "completed" else phrases.session_ended(record.status)
     if not record.activity:
         return f"Workflow '{workflow.id}' has not entered an activity yet."
     if situation.checkpoint:

@@ -88,11 +88,6 @@ def find_elicited_option(record: Record, act: MoveRequest, elicited: Collection[
     return None if record.find_pending(act.target) else last.option
 
 
-def transition_target(act: MoveRequest) -> str:
-    """The activity that a move enters; empty for moves that are no transitions."""
-    return act.target if act.action == "transition" else ""
-
-
 def is_end(workflow: Workflow, act: MoveRequest) -> bool:
     """Whether a move ends the workflow."""
     return act.action == "transition" and ends_workflow(workflow, act.target)

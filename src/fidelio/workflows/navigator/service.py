@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.library import WorkflowVersion
 from fidelio.definitions.models.components import Resource
 from fidelio.engine.answers import resolve_answer
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move, build_choice
@@ -21,14 +20,14 @@ from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.record import CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.state import Refusal
-from fidelio.errors import DefinitionDeleted, DefinitionError, MoveRefused
+from fidelio.errors import DefinitionError, MoveRefused
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.checkpoints import CheckpointService, answer_refusal
-from fidelio.workflows.missing import deleted_activity_error, missing_activity_warnings
-from fidelio.workflows.moves import Move, MoveService, move_not_allowed
+from fidelio.workflows.content import decide_loading
+from fidelio.workflows.moves import MoveService, move_not_allowed
 from fidelio.workflows.navigator import messages
 from fidelio.workflows.navigator.moves import (
     MovePlanner,
@@ -36,7 +35,6 @@ from fidelio.workflows.navigator.moves import (
     draft_first_entry,
     find_elicited_option,
     is_end,
-    transition_target,
     with_server_level,
     yield_next_checkpoint,
 )
@@ -49,6 +47,7 @@ from fidelio.workflows.navigator.situations import (
     last_move_time,
 )
 from fidelio.workflows.requests import close_answered_requests, yield_request
+from fidelio.workflows.session_definition import SessionDefinition, missing_activity_warnings
 from fidelio.workflows.start import ORCHESTRATOR, build_new_call
 from fidelio.workflows.tokens import Claims
 from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
@@ -66,6 +65,7 @@ class NavigatorReply(msgspec.Struct, frozen=True):
     token: str
     warnings: tuple[str, ...] = ()
     resource: Resource | None = None
+    definition: SessionDefinition | None = None
 
 
 class _CallOutcome(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class _CallOutcome(msgspec.Struct, frozen=True):
     `is_started`: the call has started that session; otherwise the session continues.
     """
 
-    version: WorkflowVersion
+    definition: SessionDefinition
     message: str = ""
     situation: Situation | None = None
     switch_to: str = ""
@@ -106,20 +106,20 @@ class NavigatorService:
 
     async def start(self, workflow_id: str, variables: Mapping[str, Any], *, agent: str = ORCHESTRATOR) -> NavigatorReply:
         """Start a session and enter its first activity, if only a single activity can be entered."""
-        began, session, version = self._unit.clock(), new_session_id(), self._situations.version(workflow_id)
-        start = self._planner.build_start(version.workflow, agent, variables, f"agent:{agent}")
+        began, session, definition = self._unit.clock(), new_session_id(), self._situations.read_files(workflow_id)
+        start = self._planner.build_start(definition.workflow, agent, variables, f"agent:{agent}")
         initial = fold_drafts(Record(), [EventDraft(start.event.type, dict(start.event.body))], began)
-        warnings = self._checkpoints.variable_warnings(version, initial, variables)
+        warnings = self._checkpoints.variable_warnings(definition, initial, variables)
         call = build_new_call(session, initial, agent)
-        consequences = await self._planner.plan(call, version.workflow, draft_first_entry(version.workflow, initial))
-        message, child = messages.describe_start(version.workflow), consequences.child
-        outcome = _CallOutcome(version, message, consequences.situation, child, is_started=bool(child))
+        consequences = await self._planner.plan(call, definition.workflow, draft_first_entry(definition.workflow, initial))
+        message, child = messages.describe_start(definition.workflow), consequences.child
+        outcome = _CallOutcome(definition, message, consequences.situation, child, is_started=bool(child))
         decision = WorkflowDecision(
             outcome,
             events=(start.event, *build_events(consequences.drafts, agent)),
             requests=consequences.requests,
             blobs=(start.snapshot,),
-            warnings=(*warnings, *consequences.warnings, *missing_activity_warnings(version.workflow)),
+            warnings=(*warnings, *consequences.warnings, *missing_activity_warnings(definition.workflow)),
             create=start.create,
             linked=consequences.linked,
         )
@@ -131,10 +131,8 @@ class NavigatorService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
             await self._require_current(call)
-            version, deleted = self._situations.load_version(call)
-            error = deleted or deleted_activity_error(self._unit, call, version.workflow)
-            warnings = (str(error),) if error is not None else self._checkpoints.variable_warnings(version, call.record, {})
-            return WorkflowDecision(_CallOutcome(version), warnings=warnings)
+            definition = await self._situations.load_definition(call.session.id, call.record)
+            return WorkflowDecision(_CallOutcome(definition), warnings=definition.warnings)
 
         return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide))
 
@@ -143,17 +141,18 @@ class NavigatorService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
             await self._require_current(call)
-            version, deleted = self._situations.load_version(call)
-            if deleted is not None:
-                raise deleted
-            warnings = self._checkpoints.variable_warnings(version, call.record, variables)
-            resource = self._situations.resource(version, call.record, reference)
-            if isinstance(resource, Refusal):
-                raise await self._refusal_error(call, version, resource)
-            outcome = _CallOutcome(version, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
+            definition = await self._situations.load_definition(call.session.id, call.record)
+            warnings = self._checkpoints.variable_warnings(definition, call.record, variables)
+            found = await self._situations.load_resource(definition, call.record, reference)
+            if isinstance(found, Refusal):
+                raise await self._refusal_error(call, definition, found)
+            resource, warnings = found.loaded.definition, (*warnings, *found.warnings)
+            outcome = _CallOutcome(definition, f"Resource {reference}: {resource.title or resource.name}", resource=resource)
+            loading = decide_loading(call, definition, [found], outcome)
             if not variables:
-                return WorkflowDecision(outcome, warnings=warnings)
-            return await self._report_variables(call, outcome, variables, warnings)
+                return replace(loading, warnings=warnings)
+            report = await self._report_variables(call, outcome, variables, warnings)
+            return replace(report, events=(*loading.events, *report.events), blobs=loading.blobs)
 
         return await self._build_reply(await self._perform("nav_action", self._unit.open_token(token), decide))
 
@@ -161,8 +160,8 @@ class NavigatorService:
         self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[str, ...]
     ) -> WorkflowDecision[_CallOutcome]:
         """Decide a call that only reports variables."""
-        report = self._planner.draft_report(outcome.version.workflow, call, variables)
-        consequences = await self._planner.plan(call, outcome.version.workflow, report)
+        report = self._planner.draft_report(outcome.definition.workflow, call, variables)
+        consequences = await self._planner.plan(call, outcome.definition.workflow, report)
         child, situation = consequences.child, consequences.situation
         return WorkflowDecision(
             replace(outcome, situation=situation, switch_to=child, is_started=bool(child)),
@@ -183,34 +182,31 @@ class NavigatorService:
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
             await self._require_current(call)
-            version, deleted = self._situations.load_version(call)
+            definition = await self._situations.load_definition(
+                call.session.id, call.record, target=act.target if act.action == "transition" else ""
+            )
             if claims.sid != call.session.id:
                 # The agent has not seen this session: a repeated call that ended the child must not end the parent, too.
-                refusal = Refusal("STALE_STATE", *messages.describe_moved_on(version.workflow))
-                raise await self._refusal_error(call, version, refusal)
-            if deleted is None and is_end(version.workflow, act):
-                deleted = deleted_activity_error(self._unit, call, version.workflow)
-            if deleted is not None:
-                move = Move(transition_target(act), variables=variables)
-                return await self._end_without_definition(call, version, move, deleted)
+                refusal = Refusal("STALE_STATE", *messages.describe_moved_on(definition.workflow))
+                raise await self._refusal_error(call, definition, refusal)
             if act.answers and (option := find_elicited_option(call.record, act, elicited)) is not None:
-                consequences = await self._planner.plan(call, version.workflow, ())
-                outcome = _CallOutcome(version, messages.describe_answer(act.target, option), consequences.situation)
+                consequences = await self._planner.plan(call, definition.workflow, ())
+                outcome = _CallOutcome(definition, messages.describe_answer(act.target, option), consequences.situation)
                 events = build_events(consequences.drafts, call.agent)
                 return WorkflowDecision(outcome, events=events, requests=consequences.requests)
-            repeated = await self._confirm_repeated(call, version, act)
-            return repeated or await self._decide_move(call, version, act, variables)
+            repeated = await self._confirm_repeated(call, definition, act)
+            return repeated or await self._decide_move(call, definition, act, variables)
 
         async def decide_request(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
             await self._require_current(call)
-            version, _ = self._situations.load_version(call)
-            checkpoint = find_current_checkpoint(version.workflow, call.record, act.target)
+            definition = await self._situations.load_definition(call.session.id, call.record)
+            checkpoint = find_current_checkpoint(definition.workflow, call.record, act.target)
             if checkpoint is None or call.record.waiting is not None:
-                return WorkflowDecision(_CallOutcome(version), unfinished=True)
+                return WorkflowDecision(_CallOutcome(definition), unfinished=True)
             person = self._unit.policy.requests_demand_person
-            draft, request = yield_request(version.workflow, call.record, checkpoint, person=person)
+            draft, request = yield_request(definition.workflow, call.record, checkpoint, person=person)
             events = build_events([draft], call.agent)
-            return WorkflowDecision(_CallOutcome(version), events=events, requests=(request,), unfinished=True)
+            return WorkflowDecision(_CallOutcome(definition), events=events, requests=(request,), unfinished=True)
 
         try:
             return await self._build_reply(await self._perform("nav_action", claims, decide))
@@ -218,55 +214,44 @@ class NavigatorService:
             await self._perform("nav_action", claims, decide_request)
             return await self._build_reply(await self._perform("nav_action", claims, decide))
 
-    async def _end_without_definition(
-        self, call: WorkflowCall, version: WorkflowVersion, move: Move, deleted: DefinitionDeleted
-    ) -> WorkflowDecision[_CallOutcome]:
-        """Decide the end of a session whose definition was deleted; any other move is refused."""
-        await self._refuse_stale(call, version)
-        end = await self._moves.end_without_definition(call, move, deleted)
-        parents = tuple(map(self._continue_parent, end.linked))
-        switch_to = parents[0].session if parents else ""
-        outcome = _CallOutcome(version, messages.describe_end(version.workflow), switch_to=switch_to)
-        return WorkflowDecision(outcome, end.events, end.requests, warnings=end.warnings, linked=parents)
-
-    async def _refuse_stale(self, call: WorkflowCall, version: WorkflowVersion) -> None:
+    async def _refuse_stale(self, call: WorkflowCall, definition: SessionDefinition) -> None:
         if has_moved_on(call):
             sentence, remedy = messages.describe_stale(carried_record(call.claims), call)
-            raise await self._refusal_error(call, version, Refusal("STALE_STATE", sentence, remedy))
+            raise await self._refusal_error(call, definition, Refusal("STALE_STATE", sentence, remedy))
 
     async def _confirm_repeated(
-        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest
+        self, call: WorkflowCall, definition: SessionDefinition, act: MoveRequest
     ) -> WorkflowDecision[_CallOutcome] | None:
         """Confirm a repeated answer, or refuse a different answer to the same request; neither changes the session."""
-        workflow, record = version.workflow, call.record
+        workflow, record = definition.workflow, call.record
         earlier = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if earlier is not None:
             context, choice = self._checkpoints.answer_context(), build_choice(act)
             resolution = resolve_answer(workflow, record, choice, context, instance=earlier.instance, earlier=earlier)
             if isinstance(resolution, Refusal):
-                raise await self._refusal_error(call, version, resolution)
-            warnings = self._checkpoints.variable_warnings(version, record, {})
+                raise await self._refusal_error(call, definition, resolution)
+            warnings = self._checkpoints.variable_warnings(definition, record, {})
             message = messages.describe_answer(act.target, earlier.option or earlier.mode)
-            return WorkflowDecision(_CallOutcome(version, message), warnings=warnings)
-        await self._refuse_stale(call, version)
+            return WorkflowDecision(_CallOutcome(definition, message), warnings=warnings)
+        await self._refuse_stale(call, definition)
         return None
 
     async def _decide_move(
-        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, variables: Mapping[str, Any]
+        self, call: WorkflowCall, definition: SessionDefinition, act: MoveRequest, variables: Mapping[str, Any]
     ) -> WorkflowDecision[_CallOutcome]:
-        warnings = self._checkpoints.variable_warnings(version, call.record, variables)
-        report = self._planner.draft_report(version.workflow, call, variables) if variables else []
+        warnings = self._checkpoints.variable_warnings(definition, call.record, variables)
+        report = self._planner.draft_report(definition.workflow, call, variables) if variables else []
         informed = replace(call, record=fold_drafts(call.record, report, self._unit.clock())) if report else call
-        requests, drafts = await self._apply_move(call, informed.record, version, act)
+        requests, drafts = await self._apply_move(call, informed.record, definition, act)
         step = act.target if act.action == "complete_step" else ""
-        consequences = await self._planner.plan(informed, version.workflow, drafts, step=step)
+        consequences = await self._planner.plan(informed, definition.workflow, drafts, step=step)
         parents = tuple[LinkedChange[Record], ...]()
-        if is_end(version.workflow, act):
+        if is_end(definition.workflow, act):
             ended = fold_drafts(informed.record, drafts, self._unit.clock())
-            parents = tuple(map(self._continue_parent, await self._moves.finish_in_parent(call, ended)))
+            parents = tuple([await self._continue_parent(change) for change in await self._moves.finish_in_parent(call, ended)])
         outcome = _CallOutcome(
-            version,
-            messages.describe_move(version.workflow, act, consequences.situation),
+            definition,
+            messages.describe_move(definition.workflow, act, consequences.situation),
             consequences.situation,
             consequences.child or (parents[0].session if parents else ""),
             is_started=bool(consequences.child),
@@ -280,16 +265,16 @@ class NavigatorService:
         )
 
     async def _apply_move(
-        self, call: WorkflowCall, informed: Record, version: WorkflowVersion, act: MoveRequest
+        self, call: WorkflowCall, informed: Record, definition: SessionDefinition, act: MoveRequest
     ) -> tuple[tuple[NewRequest, ...], list[EventDraft]]:
         """Return the events of the move, and the request that an answer opens if it is not open yet.
 
         `informed` is the record with the reported variables; a refusal shows the record without them.
         """
-        policy, workflow = self._unit.policy, version.workflow
+        policy, workflow = self._unit.policy, definition.workflow
         if act.action == "transition" and not policy.allows_moves:
             error = move_not_allowed()
-            raise await self._refusal_error(call, version, Refusal(messages.NOT_YOURS, error.sentence, error.remedy))
+            raise await self._refusal_error(call, definition, Refusal(messages.NOT_YOURS, error.sentence, error.remedy))
         requests: tuple[NewRequest, ...] = ()
         checkpoint = find_current_checkpoint(workflow, informed, act.target) if act.answers else None
         if checkpoint is not None and informed.find_pending(act.target) is None:
@@ -301,27 +286,27 @@ class NavigatorService:
         record, context = with_server_level(self._unit, informed), self._checkpoints.answer_context()
         drafts = apply_move(workflow, record, act, context, actor)
         if isinstance(drafts, Refusal):
-            raise await self._answer_error(call, version, act, drafts)
+            raise await self._answer_error(call, definition, act, drafts)
         return requests, drafts
 
     async def _answer_error(
-        self, call: WorkflowCall, version: WorkflowVersion, act: MoveRequest, refusal: Refusal
+        self, call: WorkflowCall, definition: SessionDefinition, act: MoveRequest, refusal: Refusal
     ) -> Exception:
         if refusal.code != "checkpoint.person":
-            return await self._refusal_error(call, version, refusal)
+            return await self._refusal_error(call, definition, refusal)
         waiting = call.record.find_pending(act.target)
         return _RequestNotOpen() if waiting is None else answer_refusal(refusal, waiting.request)
 
-    async def _refusal_error(self, call: WorkflowCall, version: WorkflowVersion, refusal: Refusal) -> MoveRefused:
-        view = await self._situations.build_view(call.session.id, version, call.record, call.agent)
+    async def _refusal_error(self, call: WorkflowCall, definition: SessionDefinition, refusal: Refusal) -> MoveRefused:
+        view = await self._situations.build_view(call.session.id, definition, call.record, call.agent)
         return MoveRefused(refusal.sentence, remedy=refusal.remedy, reason=refusal.code, standing=view)
 
-    def _continue_parent(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
+    async def _continue_parent(self, parent: LinkedChange[Record]) -> LinkedChange[Record]:
         """Add to the change of a parent whose child has ended the request of its next checkpoint, if any."""
         now = self._unit.clock()
         after = fold_drafts(parent.before, parent.events, now)
         try:
-            workflow = self._situations.version(after.workflow).workflow
+            workflow = (await self._situations.load_definition(parent.session, after)).workflow
         except DefinitionError:
             # The parent continues once its definition can be loaded again.
             return parent
@@ -336,9 +321,14 @@ class NavigatorService:
         self, tool: str, claims: Claims, decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[_CallOutcome]]]
     ) -> CallResult[_CallOutcome]:
         """Carry out a call in the session that the agent is in."""
+
+        async def decide_with_origin(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            decision = await decide(call)
+            return replace(decision, definition=decision.result.definition)
+
         for _ in range(MAX_WAITING_SESSIONS):
             try:
-                return await self._unit.perform(tool, claims, decide)
+                return await self._unit.perform(tool, claims, decide_with_origin)
             except _OtherSession as other:
                 claims = Claims(sid=other.session, aid=claims.aid)
         raise circular_wait_error()
@@ -346,9 +336,9 @@ class NavigatorService:
     async def _require_current(self, call: WorkflowCall) -> None:
         """Raise if the agent is in another session: in a child that this session waits for, or in a parent that continues."""
         record = call.record
-        if record.suspended_by and record.status != "completed":
+        if record.suspended_by and not record.ended:
             raise _OtherSession(record.suspended_by)
-        if record.status != "completed" or record.parent is None:
+        if not record.ended or record.parent is None:
             return
         ended = await all_events(self._unit.ledger, record.parent.session, types=[CHILD_FINISHED])
         if any(event.body.get("session") == call.session.id for event in ended):
@@ -356,26 +346,26 @@ class NavigatorService:
 
     async def _build_reply(self, call_result: CallResult[_CallOutcome]) -> NavigatorReply:
         outcome, agent = call_result.result, call_result.agent
-        session, record, version, token = call_result.session, call_result.record, outcome.version, call_result.token
+        session, record, definition, token = call_result.session, call_result.record, outcome.definition, call_result.token
         if outcome.switch_to:
             call = await self._load_current(Claims(sid=outcome.switch_to, aid=agent))
-            session, record, (version, _) = call.session.id, call.record, self._situations.load_version(call)
+            session, record = call.session.id, call.record
+            definition = await self._situations.load_definition(session, record)
             token = self._unit.tokens.make(session, record, agent=agent)
         situation = None if outcome.switch_to else outcome.situation
-        view = await self._situations.build_view(session, version, record, agent, situation)
-        message = outcome.message or messages.describe_position(version.workflow, record, view.situation)
+        view = await self._situations.build_view(session, definition, record, agent, situation)
+        message = outcome.message or messages.describe_position(definition.workflow, record, view.situation)
         if outcome.switch_to:
-            message = (
-                f"{message} {messages.describe_switch(outcome.version.workflow, version.workflow, begins=outcome.is_started)}"
-            )
+            left, entered = outcome.definition.workflow, definition.workflow
+            message = f"{message} {messages.describe_switch(left, entered, begins=outcome.is_started)}"
         state = self._unit.tokens.make_state(await self._situations.collect_carried(session, record), agent=agent)
-        return NavigatorReply(view, message, state, token, call_result.warnings, outcome.resource)
+        return NavigatorReply(view, message, state, token, call_result.warnings, outcome.resource, definition)
 
     async def load_view(self, token: str) -> NavigatorView:
         """Load the view of the session that the agent is in, for the reply to a call that was already recorded."""
         call = await self._load_current(self._unit.open_token(token))
-        version, _ = self._situations.load_version(call)
-        return await self._situations.build_view(call.session.id, version, call.record, call.agent)
+        definition = await self._situations.load_definition(call.session.id, call.record)
+        return await self._situations.build_view(call.session.id, definition, call.record, call.agent)
 
     async def _load_current(self, claims: Claims) -> WorkflowCall:
         for _ in range(MAX_WAITING_SESSIONS):

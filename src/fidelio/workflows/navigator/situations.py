@@ -1,8 +1,5 @@
 """Reads of the navigator dialect: the situation of a session, and the comparison of a state token with its record.
 
-If the definition was deleted, only the end of the session is possible. If only the current activity was deleted, the end is
-offered in addition.
-
 A call whose reply was lost is repeated with an old state token. It must not act on a later activity, visit or iteration, which
 may have a step or a checkpoint of the same id. So a state acts only at the position at which it was made. The exception is a
 repeated answer: its checkpoint instance is known, and the answer is confirmed.
@@ -16,11 +13,9 @@ from dataclasses import replace
 import msgspec
 
 from fidelio.definitions import META
-from fidelio.definitions.library import DefinitionSource, WorkflowVersion
 from fidelio.definitions.models import Workflow
-from fidelio.definitions.models.components import Resource
 from fidelio.engine.checkpoints import find_instance
-from fidelio.engine.moves import PossibleMove, SessionPosition, Situation, describe_situation
+from fidelio.engine.moves import Situation, describe_situation
 from fidelio.engine.record import (
     ANSWERED,
     CHILD_FINISHED,
@@ -34,52 +29,16 @@ from fidelio.engine.record import (
     Record,
 )
 from fidelio.engine.state import Refusal
-from fidelio.engine.transitions import TERMINAL, is_activity_missing
-from fidelio.errors import ComponentNotFound, DefinitionDeleted, DefinitionError, SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events
-from fidelio.workflows.missing import end_by_person_remedy, is_placeholder, load_definition, placeholder_workflow
+from fidelio.workflows.loaded_content import ContentReference, LoadedContent, load_content
 from fidelio.workflows.moves import move_not_allowed
 from fidelio.workflows.navigator import messages
 from fidelio.workflows.navigator.moves import with_server_level
+from fidelio.workflows.session_definition import SessionDefinition, load_definition
 from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, shorten_claim
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, refuse_unanswered_end
-
-
-def placeholder_version(record: Record) -> WorkflowVersion:
-    """Build a substitute for a deleted definition, with the hash that the session started with: it is not drift."""
-    return WorkflowVersion(placeholder_workflow(record), record.definition, _no_source)
-
-
-def end_only_situation(unit: WorkflowUnit, session: str, record: Record) -> Situation:
-    """The situation of a session without a definition: its end is possible, or blocked with a reason."""
-    position = SessionPosition(record.workflow, record.activity)
-    if record.status == "completed":
-        return Situation(position)
-    if unit.effective_fidelity(record) == "enforce":
-        return _blocked(position, end_by_person_remedy(session), "DEFINITION_GONE")
-    try:
-        refuse_unanswered_end(record, session)
-    except WorkflowRefusal as refusal:
-        return _blocked(position, str(refusal), refusal.reason)
-    return Situation(position, (PossibleMove("transition", TERMINAL),))
-
-
-def with_unchecked_end(unit: WorkflowUnit, session: str, workflow: Workflow, record: Record, situation: Situation) -> Situation:
-    """Add the end to the possible moves if the current activity was deleted and no request is open."""
-    has_end = any(move.target == TERMINAL for move in (*situation.required, *situation.blocked))
-    if has_end or record.waiting is not None or not is_activity_missing(workflow, record):
-        return situation
-    end = end_only_situation(unit, session, record)
-    return replace(situation, required=(*situation.required, *end.required), blocked=(*situation.blocked, *end.blocked))
-
-
-def _blocked(position: SessionPosition, reason: str, code: str) -> Situation:
-    return Situation(position, blocked=(PossibleMove("transition", TERMINAL, reason=reason, code=code),))
-
-
-def _no_source(activity: str) -> DefinitionSource:
-    raise ComponentNotFound(f"Activity not found: {activity}.", remedy="Its definition was deleted.")
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit
 
 
 class NavigatorView(msgspec.Struct, frozen=True):
@@ -114,16 +73,14 @@ class SituationReader:
         self._unit = unit
         self._resource_lists: dict[str, _ResourceList] = {}
 
-    def version(self, workflow_id: str) -> WorkflowVersion:
-        """Load a definition. `meta` gets no initial activity: the agent selects from its independent activities."""
-        return _without_meta_entry(self._unit.library.version(workflow_id))
+    def read_files(self, workflow_id: str) -> SessionDefinition:
+        """Read the definition that a new session begins with."""
+        version = self._unit.library.version(workflow_id)
+        return _without_meta_entry(SessionDefinition(version.workflow, version))
 
-    def load_version(self, call: WorkflowCall) -> tuple[WorkflowVersion, DefinitionDeleted | None]:
-        """Load the definition of a session. If it was deleted, return a substitute and the error."""
-        try:
-            return _without_meta_entry(load_definition(self._unit, call)), None
-        except DefinitionDeleted as error:
-            return placeholder_version(call.record), error
+    async def load_definition(self, session: str, record: Record, *, target: str = "") -> SessionDefinition:
+        """Load the definition of a session; `target` is the activity that the call enters, if any."""
+        return _without_meta_entry(await load_definition(self._unit, session, record, target=target))
 
     async def collect_carried(self, session: str, record: Record) -> list[CarriedSession]:
         """Collect the parents that wait for the session, and the session last, for a state token."""
@@ -139,32 +96,29 @@ class SituationReader:
         return carried
 
     async def build_view(
-        self, session: str, version: WorkflowVersion, record: Record, agent: str, situation: Situation | None = None
+        self, session: str, definition: SessionDefinition, record: Record, agent: str, situation: Situation | None = None
     ) -> NavigatorView:
         """Build the view of a session; `situation` is passed if the caller has it already."""
-        workflow, person = version.workflow, self._unit.policy.demands_person
-        situation = situation or self._describe(session, workflow, record)
-        situation = self._block_moves(with_unchecked_end(self._unit, session, workflow, record, situation))
+        workflow, person = definition.workflow, self._unit.policy.demands_person
+        situation = self._block_moves(situation or self._describe(workflow, record))
         wait = await self._remaining_wait(session, record, situation)
-        return NavigatorView(
-            session, workflow, record, situation, agent, self._readable_resources(version, record), person, wait
-        )
+        resources = tuple(self._readable_resources(definition, record))
+        return NavigatorView(session, workflow, record, situation, agent, resources, person, wait)
 
-    def _describe(self, session: str, workflow: Workflow, record: Record) -> Situation:
-        if is_placeholder(workflow):
-            return end_only_situation(self._unit, session, record)
+    def _describe(self, workflow: Workflow, record: Record) -> Situation:
         effective, person = with_server_level(self._unit, record), self._unit.policy.demands_person
         return describe_situation(workflow, effective, now=self._unit.clock(), person=person)
 
-    def resource(self, version: WorkflowVersion, record: Record, reference: str) -> Resource | Refusal:
+    async def load_resource(self, definition: SessionDefinition, record: Record, reference: str) -> LoadedContent | Refusal:
         """Load a resource if it is among the `resources` of the view."""
-        numbers, name = self._readable_resources(version, record), version.workflow.id
-        problems = self._list_resources(version).problems
-        number = next((number for number in problems if _is_same_number(number, reference)), "")
-        if number not in numbers:
-            return messages.no_resource(record, reference, numbers, problems.get(number, ""))
+        numbers, name = self._readable_resources(definition, record), definition.workflow.id
+        number = next((number for number in numbers if _is_same_number(number, reference)), "")
+        if not number:
+            problems = self._list_resources(definition).problems.items()
+            problem = next((problem for number, problem in problems if _is_same_number(number, reference)), "")
+            return messages.no_resource(record, reference, numbers, problem)
         try:
-            return self._unit.library.resource(f"{name}/{number}", workflow=name).definition
+            return await load_content(self._unit, record, definition, ContentReference("resource", f"{name}/{number}"))
         except DefinitionError as problem:
             return Refusal("RESOURCE_NOT_FOUND", problem.sentence, problem.remedy)
 
@@ -186,23 +140,30 @@ class SituationReader:
         since = waiting.yielded_at if waiting is not None else await last_move_time(self._unit.ledger, session, record)
         return max(0, since + minimum - self._unit.clock())
 
-    def _readable_resources(self, version: WorkflowVersion, record: Record) -> tuple[str, ...]:
-        if not record.activity or record.waiting is not None or is_placeholder(version.workflow):
-            return ()
-        return self._list_resources(version).readable
+    def _readable_resources(self, definition: SessionDefinition, record: Record) -> list[str]:
+        """The numbers of the resources that can be read: from files, or from what the session has loaded before."""
+        if not record.activity or record.waiting is not None:
+            return []
+        readable, prefix = list(self._list_resources(definition).readable), f"resource {definition.workflow.id}/"
+        loaded = (key.removeprefix(prefix) for key in record.loaded if key.startswith(prefix))
+        return [*readable, *(key for key in loaded if not any(_is_same_number(number, key) for number in readable))]
 
-    def _list_resources(self, version: WorkflowVersion) -> _ResourceList:
+    def _list_resources(self, definition: SessionDefinition) -> _ResourceList:
         """List the resources of a workflow; cached as long as the hash of its files does not change."""
-        name = version.workflow.id
+        name, digest = definition.workflow.id, definition.files.hash if definition.files is not None else ""
         resources = self._resource_lists.get(name)
-        if resources is None or resources.hash != version.hash:
+        if resources is None or not digest or resources.hash != digest:
             problems = dict(self._check_resources(name))
             readable = tuple(number for number, problem in problems.items() if not problem)
-            resources = self._resource_lists[name] = _ResourceList(version.hash, problems, readable)
+            resources = self._resource_lists[name] = _ResourceList(digest, problems, readable)
         return resources
 
     def _check_resources(self, name: str) -> Iterator[tuple[str, str]]:
-        for component in self._unit.library.components("resources", name):
+        try:
+            components = self._unit.library.components("resources", name)
+        except DefinitionError:
+            return
+        for component in components:
             number = component.index or component.id
             try:
                 self._unit.library.resource(f"{name}/{number}", workflow=name)
@@ -212,10 +173,12 @@ class SituationReader:
                 yield number, ""
 
 
-def _without_meta_entry(version: WorkflowVersion) -> WorkflowVersion:
-    if version.workflow.id != META:
-        return version
-    return version._replace(workflow=version.workflow.model_copy(update={"initial_activity": None}))
+def _without_meta_entry(definition: SessionDefinition) -> SessionDefinition:
+    """Remove the initial activity of `meta`: the agent selects from its independent activities."""
+    if definition.workflow.id != META:
+        return definition
+    without_entry = definition.workflow.model_copy(update={"initial_activity": None})
+    return msgspec.structs.replace(definition, workflow=without_entry)
 
 
 def _is_same_number(number: str, reference: str) -> bool:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from msgspec import json
-
-from fidelio.definitions.models import Workflow
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
-from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, Visit
+from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
+from fidelio.workflows.session_definition import parse_snapshot
 
-__all__ = ["RefusedCall", "Report", "ReportedAnswer", "Visit", "report_session"]
+__all__ = ["RefusedCall", "Report", "ReportedAnswer", "ReportedCancellation", "Visit", "report_session"]
 
 
 async def report_session(ledger: Ledger, session: str) -> Report:
@@ -23,7 +21,7 @@ async def report_session(ledger: Ledger, session: str) -> Report:
     events = await all_events(ledger, session)
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
-    definition = Workflow.model_validate(json.decode(blob)) if blob else None
+    definition = parse_snapshot(blob) if blob else None
     report = build_report(session, events, definition)
     # The definition has templates; the requests have the texts with the values that were filled in.
     requests = all_pages(partial(ledger.requests, session=session, state=None))

@@ -20,6 +20,7 @@ from fidelio.engine.record import (
     ANSWERED,
     ARMED,
     CALLED,
+    CANCELLED,
     CHILD_FINISHED,
     CHILD_STARTED,
     COMPLETED,
@@ -36,8 +37,8 @@ from fidelio.engine.record import (
 from fidelio.engine.scope import collect_reported_values
 from fidelio.engine.variables import find_contradictions
 from fidelio.ledger.model import Event
-from fidelio.workflows.missing import ENDED_BY_PERSON, ENDED_WITHOUT_DEFINITION
-from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, Visit
+from fidelio.workflows.cancel import END_SESSION
+from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
 
 
 def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
@@ -141,10 +142,26 @@ def _on_entered(builder: _Builder, event: Event) -> None:
 def _on_completed(builder: _Builder, event: Event) -> None:
     _finish_visit(builder, event, goes_on=False)
     builder.report.ended_at = event.time
+    # Earlier versions ended sessions in this way after their definition was deleted.
     if ended := event.body.get("without_definition"):
         builder.report.ended_unchecked_by = f"{ended['by']} over {ended['channel']}"
-        for answer in _iter_answers(builder):
-            answer.state = "withdrawn" if answer.state == "open" else answer.state
+        _withdraw_answers(builder)
+
+
+def _on_cancelled(builder: _Builder, event: Event) -> None:
+    """Add the end by a person. Nothing was checked, so the activity is not evaluated."""
+    body = event.body
+    builder.report.cancelled = ReportedCancellation(
+        event.time, body["by"], body["channel"], body["reason"], body.get("with", "")
+    )
+    for visit in builder.report.visits[-1:]:
+        visit.left_at = event.time
+    _withdraw_answers(builder)
+
+
+def _withdraw_answers(builder: _Builder) -> None:
+    for answer in _iter_answers(builder):
+        answer.state = "withdrawn" if answer.state == "open" else answer.state
 
 
 def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
@@ -277,9 +294,9 @@ def _on_child_started(builder: _Builder, event: Event) -> None:
 
 
 def _on_child_finished(builder: _Builder, event: Event) -> None:
-    if event.body["outcome"] == ENDED_WITHOUT_DEFINITION:
+    if event.body["outcome"] != "completed":
         child = f"{event.body['workflow']} ({event.body['session']})"
-        difference = f"Its child {child} was ended without its definition: its result was not checked."
+        difference = f"Its child {child} was ended before its workflow ({event.body['outcome']}): its result was not checked."
         for visit in builder.report.visits[-1:]:
             _add_differences(visit, [difference])
 
@@ -293,8 +310,10 @@ def _on_loop_advanced(builder: _Builder, event: Event) -> None:
 
 def _on_called(builder: _Builder, event: Event) -> None:
     body, report = event.body, builder.report
-    if body["aid"] not in report.agents and body["name"] != ENDED_BY_PERSON:
+    if body["aid"] not in report.agents and body["name"] != END_SESSION:
         report.agents.append(body["aid"])
+    report.drift += [sentence for sentence in body.get("drift", ()) if sentence not in report.drift]
+    report.snapshot_calls += body.get("source") == "snapshot"
     if body["s"] == "error":
         report.refused.append(RefusedCall(event.time, body["name"], body["aid"], body.get("err", "")))
 
@@ -305,6 +324,7 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Event], None]] = {
     STEP_COMPLETED: _on_step_completed,
     ENTERED: _on_entered,
     COMPLETED: _on_completed,
+    CANCELLED: _on_cancelled,
     ARMED: _on_armed,
     YIELDED: _on_yielded,
     ANSWERED: _on_answered,

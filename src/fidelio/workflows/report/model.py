@@ -60,11 +60,23 @@ class RefusedCall(msgspec.Struct):
     reason: str
 
 
+class ReportedCancellation(msgspec.Struct):
+    """The end of a session by a person. `session` is the cancelled session that started it, directly or not."""
+
+    at: int
+    by: str
+    channel: str
+    reason: str
+    session: str = ""
+
+
 class Report(msgspec.Struct):
     """A session from its first event to its last.
 
     `set_by` maps variables to the actors that set them. `found_in` is the root from which the definition was loaded, empty if
-    it was not recorded. `ended_unchecked_by` is the actor and channel of an end without the definition, else empty.
+    it was not recorded. `drift` says how the files differed from those that the session began with, and `snapshot_calls` counts
+    the calls that were served from the snapshot for that reason. `ended_unchecked_by` is the actor and channel of an end
+    without the definition, which only earlier versions have recorded.
     """
 
     session: str
@@ -81,6 +93,9 @@ class Report(msgspec.Struct):
     started_at: int = 0
     ended_at: int | None = None
     ended_unchecked_by: str = ""
+    cancelled: ReportedCancellation | None = None
+    drift: list[str] = []
+    snapshot_calls: int = 0
     agents: list[str] = []
     visits: list[Visit] = []
     refused: list[RefusedCall] = []
@@ -94,4 +109,5 @@ class Report(msgspec.Struct):
 
     @property
     def differences(self) -> list[str]:
-        return [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]
+        found = [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]
+        return [*found, "The session was ended before its workflow was."] if self.cancelled is not None else found

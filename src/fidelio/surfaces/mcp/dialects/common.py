@@ -24,7 +24,7 @@ from fidelio.workflows.checkpoints import ResolvedCheckpoint
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartResult
 from fidelio.workflows.trace import Trace
-from fidelio.workflows.unit_of_work import CallResult
+from fidelio.workflows.unit_of_work import CallResult, DefinitionOrigin
 
 
 class Dialect(ToolHandlers):
@@ -95,7 +95,13 @@ def build_move(arguments: NextActivity) -> Move:
 def build_meta(context: CallContext, outcome: CallResult[Any] | None) -> dict[str, Any]:
     if outcome is None:
         return {}
-    return {"session_token": outcome.token, "validation": validation_json(context, outcome.warnings)}
+    meta = {"session_token": outcome.token, "validation": validation_json(context, outcome.warnings)}
+    return {**meta, "definition": origin_json(context, outcome.definition)} if outcome.definition is not None else meta
+
+
+def origin_json(context: CallContext, definition: DefinitionOrigin) -> dict[str, Any]:
+    """The `definition` object of `_meta`: what the call was made with, and how the files have drifted."""
+    return {"source": definition.source, "drift": [context.render(warning) for warning in definition.warnings]}
 
 
 def validation_json(context: CallContext, warnings: Sequence[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fidelio.engine.moves import LoopPosition, PossibleMove
 from fidelio.engine.scope import collect_values, fill_template, find_expected_artifacts, render_text
 from fidelio.engine.transitions import ends_workflow
 from fidelio.errors import WorkflowRefusal
-from fidelio.surfaces.mcp.dialects.common import as_json, validation_json
+from fidelio.surfaces.mcp.dialects.common import as_json, origin_json, validation_json
 from fidelio.toolkit import CallContext, Done
 from fidelio.workflows.navigator.service import NavigatorReply
 from fidelio.workflows.navigator.situations import NavigatorView
@@ -29,7 +29,8 @@ def render_situation(context: CallContext, found: NavigatorReply) -> Done:
     if found.warnings:
         body["warnings"] = validation["warnings"]
     # As text alone: the reply grows long, and clients drop the text if there is structured content.
-    return Done(as_json(body), {"session_token": found.token, "validation": validation})
+    origin = {"definition": origin_json(context, found.definition)} if found.definition is not None else {}
+    return Done(as_json(body), {"session_token": found.token, "validation": validation, **origin})
 
 
 def render_refusal(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:

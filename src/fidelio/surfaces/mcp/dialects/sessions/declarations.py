@@ -52,8 +52,8 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_workflow_status",
         "Where the session stands",
-        "Returns status (active, blocked, completed), current and completed activities, variables, the checkpoint that "
-        "waits, and every transition with whether it holds now. Works while a checkpoint waits, too.",
+        "Returns status (active, blocked, completed, cancelled), current and completed activities, variables, the "
+        "checkpoint that waits, and every transition with whether it holds now. Works while a checkpoint waits, too.",
         p.TokenReference,
         read_only=True,
         output_schema=schemas.GET_WORKFLOW_STATUS,

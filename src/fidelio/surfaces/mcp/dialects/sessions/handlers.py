@@ -10,13 +10,12 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.library import Library
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.toon_writer import encode_toon
 from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.checkpoints import describe_last_checkpoint, find_unattached_checkpoints
 from fidelio.engine.record import Record
-from fidelio.errors import DefinitionError, PersonNeeded, UsageProblem
+from fidelio.errors import PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
     add_warnings,
@@ -98,20 +97,10 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
     return {**body, "request_id": yielded.request, "message": context.render(message)}
 
 
-def workflow_json(library: Library, workflow_id: str) -> dict[str, Any]:
-    try:
-        entry = library.entry(workflow_id)
-    except DefinitionError:
-        return {"id": workflow_id}
-    return {"id": entry.id, "version": entry.version, "title": entry.title}
-
-
-def list_known_transitions(library: Library, record: Record) -> list[dict[str, Any]]:
-    """List the transitions; none if the definition is missing or broken, so that the status can still be read."""
-    try:
-        return transitions_json(library.workflow(record.workflow), record)
-    except DefinitionError:
-        return []
+def workflow_json(workflow: Workflow | None, record: Record) -> dict[str, Any]:
+    """Describe the workflow of a session; with its id and version alone if its definition is not available."""
+    title = {"title": workflow.title} if workflow is not None else {}
+    return {"id": record.workflow, "version": record.version if workflow is None else workflow.version, **title}
 
 
 class SessionsDialect(Dialect):
@@ -146,15 +135,15 @@ class SessionsDialect(Dialect):
     async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.status(arguments.session_token)
-        record, library = outcome.record, await self.app.library()
+        record, workflow = outcome.record, outcome.result
         body: dict[str, Any] = {
             "status": record.status,
             "current_activity": record.activity or "none",
             "completed_activities": list(record.completed),
-            "workflow": workflow_json(library, record.workflow),
+            "workflow": workflow_json(workflow, record),
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
-            "transitions": list_known_transitions(library, record),
+            "transitions": transitions_json(workflow, record) if workflow is not None else [],
             "session_token": outcome.token,
         }
         if record.armed:
