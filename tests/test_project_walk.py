@@ -39,7 +39,7 @@ def test_the_walk_of_next_activity_is_short_and_ends_in_a_reply() -> None:
 
 
 @proves("project.walk")
-@pytest.mark.parametrize("tool", ["discover", "respond_checkpoint", "resume_checkpoint", "get_resource"])
+@pytest.mark.parametrize("tool", ["discover", "respond_checkpoint"])
 def test_other_tools_are_walked_with_a_session_that_fits_them(tool: str) -> None:
     done = walked(tool)
 
