@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,20 @@ def test_one_class_name_in_two_packages_is_found(tmp_path: Path) -> None:
 @proves("project.vocabulary")
 def test_one_class_name_in_one_package_is_left_alone(tmp_path: Path) -> None:
     assert problems(tmp_path, inbox__page="class Page: ...", inbox__b="class Page: ...", ledger__own="class _Page: ...") == []
+
+
+def defined_names(file: Path) -> Iterator[tuple[str, bool]]:
+    """The classes and aliases that a module defines, and whether each is a class."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        match node:
+            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name, isinstance(node, ast.ClassDef)
+
+
+@proves("project.vocabulary")
+def test_no_helper_of_the_tests_has_the_name_of_a_class_of_the_product() -> None:
+    root = Path(__file__).resolve().parents[1]
+    product = {name for file in (root / "src").rglob("*.py") for name, is_class in defined_names(file) if is_class}
+    helpers = [file for file in (root / "tests").rglob("*.py") if not file.name.startswith("test_")]
+
+    assert {(file.name, name) for file in helpers for name, _ in defined_names(file) if name in product} == set()

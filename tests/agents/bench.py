@@ -23,8 +23,8 @@ from fidelio.orchestrator.blueprints.model import Blueprint, PermissionMode, Per
 from fidelio.orchestrator.executors.contract import Executor, Turn, TurnResult
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
-from tests.agents.model import SECONDS, Call, ScriptedModel, scripted_model
-from tests.agents.model.script import Script
+from tests.agents.model import SECONDS, ModelCall, ScriptedModel, scripted_model
+from tests.agents.model.script import ModelScript
 from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 SYSTEM_PROMPT = "You are the porter of this test. --version"
@@ -44,7 +44,7 @@ class Harness(Protocol):
     def adjusted(self, blueprint: Blueprint, model: str) -> Blueprint:
         """The blueprint with the options of this kind, such as the address of its model."""
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:
         """A call of its shell tool. `asks`: the command needs approval, which a sandboxed agent's model has to request."""
 
 
@@ -94,7 +94,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(harness: Harness, place: Path, script: Script) -> AsyncIterator[Bench]:
+async def bench(harness: Harness, place: Path, script: ModelScript) -> AsyncIterator[Bench]:
     home = place / "home"
     home.mkdir()
     async with scripted_model(script) as model:

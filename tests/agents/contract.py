@@ -17,7 +17,7 @@ from fidelio.orchestrator.executors.contract import Reply
 from fidelio.processes.spooled import end_run_processes, find_marked
 from fidelio.processes.table import send_signal
 from tests.agents.bench import SYSTEM_PROMPT, Bench, Doorbell, Harness, bench
-from tests.agents.model import Call, Held, Say, Spent
+from tests.agents.model import Held, ModelCall, ModelText, Spent
 from tests.agents.watcher import left_behind
 from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
@@ -34,7 +34,7 @@ class Contract:
     @proves("agents.turn", "agents.offline")
     async def test_a_turn_uses_our_own_server_and_is_reported_while_it_runs(self, tmp_path: Path) -> None:
         reporter = RecordingReporter()
-        script = [Call("list_workflows", spent=Spent(30, 3)), Say("There are three.", Spent(50, 5))]
+        script = [ModelCall("list_workflows", spent=Spent(30, 3)), ModelText("There are three.", Spent(50, 5))]
         async with bench(self.harness, tmp_path, script) as place:
             finished = await place.carry_out(place.turn("/list --help which workflows there are"), reporter)
 
@@ -51,7 +51,9 @@ class Contract:
     @proves("agents.resume")
     async def test_a_conversation_goes_on_in_a_new_process(self, tmp_path: Path) -> None:
         first, second = RecordingReporter(), RecordingReporter()
-        async with bench(self.harness, tmp_path, [Say("I shall.", Spent(30, 3)), Say("Blue.", Spent(50, 5))]) as place:
+        async with bench(
+            self.harness, tmp_path, [ModelText("I shall.", Spent(30, 3)), ModelText("Blue.", Spent(50, 5))]
+        ) as place:
             await place.carry_out(place.turn("Remember blue."), first)
             again = place.turn("Which colour?", conversation=first.conversations[-1])
             finished = await place.carry_out(again, second)
@@ -67,7 +69,7 @@ class Contract:
     async def test_an_agent_that_was_killed_in_the_middle_of_a_tool_call_is_resumed(self, tmp_path: Path) -> None:
         bell = Doorbell(tmp_path / "project")
         reporter, after = RecordingReporter(), RecordingReporter()
-        script = [self.harness.shell(f"echo on > {bell.path}; sleep 600"), Say("I am back.")]
+        script = [self.harness.shell(f"echo on > {bell.path}; sleep 600"), ModelText("I am back.")]
         async with bench(self.harness, tmp_path, script) as place:
             turn = place.turn("Sleep.")
             working = asyncio.create_task(place.carry_out(turn, reporter))
@@ -99,7 +101,7 @@ class Contract:
 
     @proves("agents.stop")
     async def test_an_agent_is_stopped_while_its_model_thinks(self, tmp_path: Path) -> None:
-        held = Held(Say("Too late."))
+        held = Held(ModelText("Too late."))
         async with bench(self.harness, tmp_path, [held]) as place:
             turn = place.turn("Think.")
             working = asyncio.create_task(place.carry_out(turn, RecordingReporter()))
@@ -112,7 +114,7 @@ class Contract:
 
     @proves("agents.limit")
     async def test_an_agent_that_reaches_a_limit_is_ended(self, tmp_path: Path) -> None:
-        async with bench(self.harness, tmp_path, [Say(" ".join(map(str, range(20_000))))]) as place:
+        async with bench(self.harness, tmp_path, [ModelText(" ".join(map(str, range(20_000))))]) as place:
             turn = place.turn("Say a lot.")
             with pytest.raises(LimitReached):
                 await place.carry_out(turn, RecordingReporter(most_bytes=50_000))
@@ -124,7 +126,7 @@ class Contract:
     async def test_a_change_needs_approval_and_the_answer_is_applied(self, tmp_path: Path, option: str, is_made: bool) -> None:
         made = tmp_path / "made"
         reporter = RecordingReporter(Reply(option=option))
-        async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("Done.")]) as place:
+        async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), ModelText("Done.")]) as place:
             finished = await place.carry_out(place.turn("Make it.", mode="ask"), reporter)
 
         (question,) = reporter.questions
@@ -137,14 +139,16 @@ class Contract:
     async def test_a_read_only_agent_is_refused_without_a_question(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
         reporter = RecordingReporter()
-        async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("I may not.")]) as place:
+        async with bench(
+            self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), ModelText("I may not.")]
+        ) as place:
             finished = await place.carry_out(place.turn("Make it.", mode="read"), reporter)
 
         assert (finished.text, reporter.questions, made.exists()) == ("I may not.", [], False)
 
     @proves("agents.unknown-conversation")
     async def test_a_conversation_that_the_agent_does_not_know_is_reported_as_lost(self, tmp_path: Path) -> None:
-        async with bench(self.harness, tmp_path, [Say("Who are you?")]) as place:
+        async with bench(self.harness, tmp_path, [ModelText("Who are you?")]) as place:
             with pytest.raises(ConversationLost):
                 await place.carry_out(place.turn("Go on.", conversation=UNKNOWN), RecordingReporter())
 
@@ -154,7 +158,7 @@ class Contract:
     async def test_an_agent_whose_watcher_died_is_adopted_with_the_question_it_waits_for(self, tmp_path: Path) -> None:
         made = tmp_path / "made"
         reporter = RecordingReporter(Reply(option=ALLOW))
-        async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), Say("Done.")]) as place:
+        async with bench(self.harness, tmp_path, [self.harness.shell(f"touch {made}", asks=True), ModelText("Done.")]) as place:
             turn = place.turn("Make it.", mode="ask")
             process = await left_behind(self.harness, turn, until="asked")
             try:

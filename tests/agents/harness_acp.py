@@ -11,7 +11,7 @@ import msgspec
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.executor import AcpExecutor
 from fidelio.orchestrator.executors.contract import Executor
-from tests.agents.model import Call
+from tests.agents.model import ModelCall
 from tests.agents.programs import require_npm_program, search_path
 
 
@@ -47,8 +47,8 @@ class GeminiHarness(AcpHarness):
         # It starts itself a second time, with more memory than a test needs.
         return {"GEMINI_API_KEY": "test", "GOOGLE_GEMINI_BASE_URL": model, "GEMINI_CLI_NO_RELAUNCH": "true"}
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
-        return Call("run_shell_command", {"command": command})
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
+        return ModelCall("run_shell_command", {"command": command})
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class QwenHarness(AcpHarness):
     def told(self, model: str) -> dict[str, str]:
         return {"OPENAI_API_KEY": "test", "OPENAI_BASE_URL": f"{model}/v1", "QWEN_CODE_NO_RELAUNCH": "true"}
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
-        return Call("run_shell_command", {"command": command, "is_background": False})
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
+        return ModelCall("run_shell_command", {"command": command, "is_background": False})
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,5 @@ class OpenCodeHarness(AcpHarness):
         config = {"provider": {"scripted": provider}, "small_model": self.model}
         return msgspec.structs.replace(blueprint, model=self.model, options={"config": config})
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
-        return Call("bash", {"command": command, "description": "Does it."})
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
+        return ModelCall("bash", {"command": command, "description": "Does it."})

@@ -10,7 +10,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.orchestrator.executors.contract import Executor
 from tests.agents.agent import QUIET
-from tests.agents.model import Call
+from tests.agents.model import ModelCall
 from tests.agents.programs import require_claude
 
 
@@ -28,5 +28,5 @@ class ClaudeHarness:
     def adjusted(self, blueprint: Blueprint, model: str) -> Blueprint:  # noqa: ARG002  # its environment says where it is
         return blueprint
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
-        return Call("Bash", {"command": command, "description": "Does it."})
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:  # noqa: ARG002  # the signature is that of the executor contract; this agent asks by itself
+        return ModelCall("Bash", {"command": command, "description": "Does it."})

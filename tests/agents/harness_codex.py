@@ -12,7 +12,7 @@ import msgspec
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.codex.executor import CodexExecutor
 from fidelio.orchestrator.executors.contract import Executor
-from tests.agents.model import Call
+from tests.agents.model import ModelCall
 from tests.agents.programs import require_npm_program, search_path
 
 
@@ -35,9 +35,9 @@ class CodexHarness:
         # A model that Codex does not know gets its tools in the plainest way.
         return msgspec.structs.replace(blueprint, model="scripted", options={"config": provider(model), **mode})
 
-    def shell(self, command: str, *, asks: bool = False) -> Call:
+    def shell(self, command: str, *, asks: bool = False) -> ModelCall:
         leave = {"sandbox_permissions": "require_escalated", "justification": "It has to be done."} if asks else {}
-        return Call("exec_command", {"cmd": command, **leave})
+        return ModelCall("exec_command", {"cmd": command, **leave})
 
 
 def provider(model: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fidelio.orchestrator.executors.claude.executor import ClaudeExecutor
 from fidelio.processes.ending import wait_until_ended
 from tests.agents.bench import bench
 from tests.agents.harness_claude import ClaudeHarness
-from tests.agents.model import SECONDS, Call, Held, Refuse, Say, Spent
+from tests.agents.model import SECONDS, Held, ModelCall, ModelText, Refuse, Spent
 from tests.agents.programs import require_claude
 from tests.agents.watcher import left_behind
 from tests.orchestrator.executors.recording import RecordingReporter
@@ -35,7 +35,7 @@ class WithoutKey(ClaudeHarness):
 
 @proves("agents.claude-failures")
 async def test_without_a_key_it_says_that_it_is_not_logged_in(tmp_path: Path) -> None:
-    async with bench(WithoutKey(), tmp_path, [Say("Never.")]) as place:
+    async with bench(WithoutKey(), tmp_path, [ModelText("Never.")]) as place:
         with pytest.raises(ExecutorFailure, match="not logged in") as failure:
             await place.carry_out(place.turn("Hello."), RecordingReporter())
 
@@ -55,7 +55,7 @@ async def test_a_key_that_is_not_accepted_is_not_tried_for_minutes(tmp_path: Pat
 
 @proves("agents.claude-failures")
 async def test_an_error_of_the_model_is_reported_with_the_messages_before(tmp_path: Path) -> None:
-    script = [Call("list_workflows"), Refuse(400, "That is too odd.")]
+    script = [ModelCall("list_workflows"), Refuse(400, "That is too odd.")]
     async with bench(CLAUDE, tmp_path, lambda heard: script[min(len(heard.seen), 1)]) as place:
         with pytest.raises(ExecutorFailure, match=r"That is too odd\.") as failure:
             await place.carry_out(place.turn("Hello."), RecordingReporter())
@@ -65,7 +65,7 @@ async def test_an_error_of_the_model_is_reported_with_the_messages_before(tmp_pa
 
 @proves("agents.claude-failures")
 async def test_an_agent_that_does_not_get_its_tools_does_not_work_without_them(tmp_path: Path) -> None:
-    async with bench(CLAUDE, tmp_path, [Say("Then I shall guess.")]) as place:
+    async with bench(CLAUDE, tmp_path, [ModelText("Then I shall guess.")]) as place:
         turn = place.turn("Hello.", mcp_servers={"tools": McpServer(command="/bin/false")})
         with pytest.raises(ExecutorFailure, match="cannot reach the MCP server tools") as failure:
             await place.carry_out(turn, RecordingReporter())
@@ -76,7 +76,7 @@ async def test_an_agent_that_does_not_get_its_tools_does_not_work_without_them(t
 @proves("agents.claude-cost")
 async def test_a_run_that_has_spent_what_it_may_is_ended(tmp_path: Path) -> None:
     reporter = RecordingReporter()
-    script = [Call("list_workflows", spent=Spent(1_000_000, 100_000)), Say("Never.")]
+    script = [ModelCall("list_workflows", spent=Spent(1_000_000, 100_000)), ModelText("Never.")]
     async with bench(CLAUDE, tmp_path, script) as place:
         with pytest.raises(LimitReached) as failure:
             await place.carry_out(place.turn("Spend.", limits=Limits(cost_usd=0.01)), reporter)
@@ -87,8 +87,8 @@ async def test_a_run_that_has_spent_what_it_may_is_ended(tmp_path: Path) -> None
 
 @proves("agents.adopted")
 async def test_an_agent_is_read_to_its_end_by_a_second_host_and_again_by_a_third(tmp_path: Path) -> None:
-    reporter, held = RecordingReporter(), Held(Say("All done."))
-    async with bench(CLAUDE, tmp_path, [Call("list_workflows"), held]) as place:
+    reporter, held = RecordingReporter(), Held(ModelText("All done."))
+    async with bench(CLAUDE, tmp_path, [ModelCall("list_workflows"), held]) as place:
         turn = place.turn("Do it.")
         process = await left_behind(CLAUDE, turn, until="called")
         held.release()

@@ -17,7 +17,7 @@ from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
 from tests.agents.harness_claude import ClaudeHarness
-from tests.agents.model import Call, Held, Say, Spent
+from tests.agents.model import Held, ModelCall, ModelText, Spent
 from tests.orchestrator.fakes import FakeBlueprints, start, wait_until
 from tests.support import proves
 
@@ -53,7 +53,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_repor
     tmp_path: Path, ledger: Ledger
 ) -> None:
     made = tmp_path / "made"
-    script = [Call("list_workflows"), CLAUDE.shell(f"touch {made}"), Say("It is made.", Spent(50, 5))]
+    script = [ModelCall("list_workflows"), CLAUDE.shell(f"touch {made}"), ModelText("It is made.", Spent(50, 5))]
     async with bench(CLAUDE, tmp_path, script) as place:
         service = service_of(place, ledger)
         async with AgentHost(service.context):
@@ -73,7 +73,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_repor
 
 @proves("agents.session")
 async def test_a_session_is_stopped_and_resumed_in_the_same_conversation(tmp_path: Path, ledger: Ledger) -> None:
-    async with bench(CLAUDE, tmp_path, [Held(Say("Too late.")), Say("Blue.")]) as place:
+    async with bench(CLAUDE, tmp_path, [Held(ModelText("Too late.")), ModelText("Blue.")]) as place:
         service = service_of(place, ledger)
         async with AgentHost(service.context):
             first = await start(service, "porter", "Remember blue.", blueprint="porter", executor="claude")

@@ -17,7 +17,7 @@ from fidelio.orchestrator.service.service import AgentService
 from fidelio.processes.spooled import find_marked
 from tests.agents.bench import Bench, bench
 from tests.agents.harness_codex import CodexHarness
-from tests.agents.model import Call, Say
+from tests.agents.model import ModelCall, ModelText
 from tests.orchestrator.fakes import FakeBlueprints, start, wait_until
 from tests.support import proves
 
@@ -49,7 +49,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_repor
     tmp_path: Path, ledger: Ledger
 ) -> None:
     made = tmp_path / "made"
-    script = [Call("list_workflows"), CODEX.shell(f"touch {made}", asks=True), Say("It is made.")]
+    script = [ModelCall("list_workflows"), CODEX.shell(f"touch {made}", asks=True), ModelText("It is made.")]
     async with bench(CODEX, tmp_path, script) as place:
         service = service_of(place, ledger)
         async with AgentHost(service.context):
@@ -68,7 +68,7 @@ async def test_an_agent_and_its_question_outlive_their_host_and_nothing_is_repor
 
 @proves("agents.session", "agents.kept")
 async def test_a_conversation_outlives_its_runs_and_is_deleted_with_its_session(tmp_path: Path, ledger: Ledger) -> None:
-    async with bench(CODEX, tmp_path, [Say("I shall."), Say("Blue.")]) as place:
+    async with bench(CODEX, tmp_path, [ModelText("I shall."), ModelText("Blue.")]) as place:
         service = service_of(place, ledger)
         async with AgentHost(service.context):
             session = await start(service, "porter", "Remember blue.", blueprint="porter", executor="codex")

@@ -11,7 +11,7 @@ from fidelio.orchestrator.blueprints.model import PermissionMode
 from fidelio.orchestrator.executors.contract import Reply
 from tests.agents.bench import bench
 from tests.agents.harness_codex import CodexHarness
-from tests.agents.model import Call, Held, Refuse, Say, Spent
+from tests.agents.model import Held, ModelCall, ModelText, Refuse, Spent
 from tests.agents.watcher import left_behind
 from tests.orchestrator.executors.recording import RecordingReporter
 from tests.support import proves
@@ -40,7 +40,7 @@ async def test_codex_is_a_server_where_something_may_have_to_be_asked(
     tmp_path: Path, mode: PermissionMode, is_server: bool
 ) -> None:
     reporter = RecordingReporter()
-    async with bench(CodexHarness(), tmp_path, [Say("Done.")]) as place:
+    async with bench(CodexHarness(), tmp_path, [ModelText("Done.")]) as place:
         turn = place.turn("Hello.", mode=mode)
         await place.carry_out(turn, reporter)
 
@@ -50,7 +50,7 @@ async def test_codex_is_a_server_where_something_may_have_to_be_asked(
 @proves("agents.codex-schema")
 @pytest.mark.parametrize("mode", ["exec", "server"])
 async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path: Path, mode: str) -> None:
-    async with bench(CodexHarness(mode=mode), tmp_path, [Say('{"colour": "blue"}')]) as place:
+    async with bench(CodexHarness(mode=mode), tmp_path, [ModelText('{"colour": "blue"}')]) as place:
         finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), RecordingReporter())
 
     assert finished.data == {"colour": "blue"}
@@ -60,7 +60,7 @@ async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path
 @proves("agents.codex-question")
 async def test_a_question_of_the_model_is_answered_by_a_person(tmp_path: Path) -> None:
     reporter = RecordingReporter(Reply(option="Blue"))
-    async with bench(CodexHarness(), tmp_path, [Call("request_user_input", ASKS), Say("Blue it is.")]) as place:
+    async with bench(CodexHarness(), tmp_path, [ModelCall("request_user_input", ASKS), ModelText("Blue it is.")]) as place:
         finished = await place.carry_out(place.turn("Paint it.", mode="ask"), reporter)
 
     (question,) = reporter.questions
@@ -83,8 +83,8 @@ async def test_a_turn_that_fails_says_why(tmp_path: Path, mode: str) -> None:
 @proves("agents.adopted")
 async def test_a_command_whose_watcher_died_is_read_from_the_beginning(tmp_path: Path) -> None:
     reporter, harness = RecordingReporter(), CodexHarness(mode="exec")
-    held = Held(Say("There are three.", Spent(50, 5)))
-    async with bench(harness, tmp_path, [Call("list_workflows", spent=Spent(30, 3)), held]) as place:
+    held = Held(ModelText("There are three.", Spent(50, 5)))
+    async with bench(harness, tmp_path, [ModelCall("list_workflows", spent=Spent(30, 3)), held]) as place:
         turn = place.turn("Which are there?")
         process = await left_behind(harness, turn, until="called")
         held.release()

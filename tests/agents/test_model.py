@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.agents.model import Call, Held, Refuse, Say, Spent, scripted_model
+from tests.agents.model import Held, ModelCall, ModelText, Refuse, Spent, scripted_model
 from tests.support import proves
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ def uses(path: str, said: list[Json]) -> tuple[str, Json]:
 @proves("agents.model")
 @each_wire
 async def test_a_scripted_call_names_the_tool_as_it_was_offered(path: str) -> None:
-    async with scripted_model([Call("fidelio__add" if path == "/v1/responses" else "add", {"a": 1})]) as model:
+    async with scripted_model([ModelCall("fidelio__add" if path == "/v1/responses" else "add", {"a": 1})]) as model:
         name, arguments = uses(path, events(await post(model.address, path)))
 
     offered = {
@@ -85,7 +85,7 @@ async def test_a_scripted_call_names_the_tool_as_it_was_offered(path: str) -> No
 @proves("agents.model")
 @each_wire
 async def test_a_text_comes_with_what_it_has_cost(path: str) -> None:
-    async with scripted_model([Say("Three.", Spent(heard=70, said=7))]) as model:
+    async with scripted_model([ModelText("Three.", Spent(heard=70, said=7))]) as model:
         answer = (await post(model.address, path)).text
 
     assert "Three." in answer
@@ -94,7 +94,7 @@ async def test_a_text_comes_with_what_it_has_cost(path: str) -> None:
 
 @proves("agents.model")
 async def test_a_request_on_the_side_takes_nothing_from_the_script() -> None:
-    async with scripted_model([Say("Three.")]) as model:
+    async with scripted_model([ModelText("Three.")]) as model:
         title = (await post(model.address, "/v1/messages", tools=[])).text
         answer = (await post(model.address, "/v1/messages")).text
 
@@ -104,7 +104,7 @@ async def test_a_request_on_the_side_takes_nothing_from_the_script() -> None:
 
 @proves("agents.model")
 async def test_an_answer_is_held_until_it_is_released() -> None:
-    held = Held(Say("At last."))
+    held = Held(ModelText("At last."))
     async with scripted_model([held]) as model:
         asking = asyncio.create_task(post(model.address, "/v1/chat/completions"))
         async with asyncio.timeout(20):
@@ -116,7 +116,7 @@ async def test_an_answer_is_held_until_it_is_released() -> None:
 
 @proves("agents.model")
 async def test_the_end_releases_requests_that_still_wait() -> None:
-    held = Held(Say("Never."))
+    held = Held(ModelText("Never."))
     async with scripted_model([held]) as model:
         asking = asyncio.create_task(post(model.address, "/v1/responses"))
         async with asyncio.timeout(20):
@@ -136,7 +136,7 @@ async def test_a_model_can_refuse(path: str) -> None:
 
 @proves("agents.model")
 async def test_what_was_not_asked_for_as_a_stream_is_answered_whole() -> None:
-    async with scripted_model([Say("Whole.")] * 2) as model:
+    async with scripted_model([ModelText("Whole.")] * 2) as model:
         chat = await post(model.address, "/v1/chat/completions", stream=False)
         gemini = await post(model.address, "/v1beta/models/m:generateContent", stream=False)
 
@@ -146,7 +146,7 @@ async def test_what_was_not_asked_for_as_a_stream_is_answered_whole() -> None:
 
 @proves("agents.model")
 async def test_a_call_of_a_tool_that_is_not_there_says_which_are() -> None:
-    async with scripted_model([Call("subtract")]) as model:
+    async with scripted_model([ModelCall("subtract")]) as model:
         answer = (await post(model.address, "/v1/messages")).text
 
     assert "only ['mcp__fidelio__add']" in answer

@@ -17,7 +17,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from tests.bundled.reading import workflow
-from tests.dialects.conftest import Player, Reply
+from tests.dialects.conftest import Player, ToolReply
 
 MOST_VISITS = 60
 Rows = Mapping[str, Sequence[Any]]
@@ -124,7 +124,7 @@ class Agent:
         await self._call("next_activity", activity_id=target, variables=self._found, **manifest)
         self._manifest, self._found, self._forced = [], {}, ""
 
-    async def _call(self, tool: str, **arguments: Any) -> Reply:
+    async def _call(self, tool: str, **arguments: Any) -> ToolReply:
         reply = await self._play(tool, session_token=self.token, **arguments)
         assert (reply.is_error, reply.warnings) == (False, []), f"{tool} {arguments}"
         self.token = reply.token

@@ -17,16 +17,16 @@ from tests.bundled.reading import ALL, workflow
 from tests.support import proves
 from tests.support.walker import Robot, Untaken, Walk, never_taken
 
-Situation = Mapping[str, Any]
+WalkSituation = Mapping[str, Any]
 
 MOST_ROUNDS = 40
 NOTHING = Untaken(options=(), transitions=(), activities=())
 ONE_TASK = [{"title": "Say hello", "kind": "code"}]
 BLOCKED = {"route_settled": True, "quick_fix": True, "task_blocked": True, "tasks": ONE_TASK}
-SITUATIONS: Mapping[str, tuple[Situation, ...]] = {"work-package": ({}, BLOCKED)}
+SITUATIONS: Mapping[str, tuple[WalkSituation, ...]] = {"work-package": ({}, BLOCKED)}
 
 
-def in_situation(here: Workflow, found: Situation) -> Workflow:
+def in_situation(here: Workflow, found: WalkSituation) -> Workflow:
     """The workflow with what was found as its defaults."""
     variables = [v.model_copy(update={"default_value": found.get(v.name, v.default_value)}) for v in here.variables]
     return Workflow.model_validate({**here.model_dump(by_alias=True, exclude={"broken"}), "variables": variables})

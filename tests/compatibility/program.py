@@ -63,9 +63,9 @@ class Program:
         self.seen.setdefault(_named("fidelio", *arguments), []).extend(answers)
         return answers
 
-    def serve(self, *arguments: str) -> Server:
+    def serve(self, *arguments: str) -> ServerProcess:
         """Start `fidelio mcp`; use it in a `with` block."""
-        return Server(self.start("mcp", *arguments), self.seen, arguments[-1] if arguments else "sessions")
+        return ServerProcess(self.start("mcp", *arguments), self.seen, arguments[-1] if arguments else "sessions")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -84,7 +84,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ToolReply:
     """The result of one tool call."""
 
     text: str
@@ -101,7 +101,7 @@ class Reply:
         return json.loads(self.text)
 
 
-class Server:
+class ServerProcess:
     """A client of `fidelio mcp`. Every wait ends when the process ends; the test runner bounds the rest."""
 
     def __init__(self, process: subprocess.Popen[str], seen: dict[str, list[Any]], dialect: str) -> None:
@@ -122,17 +122,17 @@ class Server:
         self.process.wait(SECONDS)
         self.process.stdout.close()
 
-    def __call__(self, tool: str, /, **arguments: Any) -> Reply:
+    def __call__(self, tool: str, /, **arguments: Any) -> ToolReply:
         """Call a tool that is expected to succeed."""
         reply = self.attempt(tool, **arguments)
         assert not reply.is_error, f"{tool}: {reply.text}"
         return reply
 
-    def attempt(self, tool: str, /, **arguments: Any) -> Reply:
+    def attempt(self, tool: str, /, **arguments: Any) -> ToolReply:
         result = self.ask("tools/call", name=tool, arguments=arguments)
         text = "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
         self._seen.setdefault(f"{self._dialect} {tool}", []).append(_without_text(result, text))
-        return Reply(text, result.get("_meta", {}), result.get("isError", False), result.get("structuredContent"))
+        return ToolReply(text, result.get("_meta", {}), result.get("isError", False), result.get("structuredContent"))
 
     def tools(self) -> list[Json]:
         return list(self.ask("tools/list")["tools"])

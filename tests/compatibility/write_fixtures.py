@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.compatibility.program import SECONDS, Json, Program, Server
+from tests.compatibility.program import SECONDS, Json, Program, ServerProcess
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NEUTRAL = Path("/tmp/fidelio-fixture")
@@ -184,14 +184,14 @@ def prepare(home: Path, flag: Path) -> None:
         file.write_text(text, "utf-8")
 
 
-def _yielded(server: Server) -> Json:
+def _yielded(server: ServerProcess) -> Json:
     """A session that waits at its checkpoint: an open request."""
     token = _in_gather(server)
     reply = server("yield_checkpoint", session_token=token, checkpoint_id="tone")
     return {"session_token": reply.token, "checkpoint_handle": reply.json["checkpoint_handle"], "early_token": token}
 
 
-def _answered(server: Server) -> Json:
+def _answered(server: ServerProcess) -> Json:
     """A session whose checkpoint was answered by its agent and not resumed yet."""
     reply = server("yield_checkpoint", session_token=_in_gather(server), checkpoint_id="tone")
     handle = reply.json["checkpoint_handle"]
@@ -199,7 +199,7 @@ def _answered(server: Server) -> Json:
     return {"session_token": answer.token, "checkpoint_handle": handle}
 
 
-def _completed(server: Server) -> Json:
+def _completed(server: ServerProcess) -> Json:
     """A session that has ended, with the trace tokens of its activities."""
     token = server("start_session", workflow_id="review").token
     entered = server("next_activity", session_token=token, activity_id="look")
@@ -209,7 +209,7 @@ def _completed(server: Server) -> Json:
     return {"session_token": ended.token, "trace_tokens": traces}
 
 
-def _parent(server: Server) -> Json:
+def _parent(server: ServerProcess) -> Json:
     """A session with a child."""
     token = server("start_session", workflow_id="survey").token
     child = server("start_session", workflow_id="review", parent_session_token=token).token
@@ -217,18 +217,18 @@ def _parent(server: Server) -> Json:
     return {"session_token": token, "child_token": inside}
 
 
-def _in_gather(server: Server) -> str:
+def _in_gather(server: ServerProcess) -> str:
     token = server("start_session", workflow_id="survey").token
     chapters = {"chapters": ["one", "two"]}
     return str(server("next_activity", session_token=token, activity_id="gather", variables=chapters).token)
 
 
-def _gates(server: Server) -> Json:
+def _gates(server: ServerProcess) -> Json:
     token = server("start_session", workflow_id="survey").token
     return {"session_token": server("next_activity", session_token=token, activity_id="gather").token}
 
 
-def _navigator(server: Server) -> Json:
+def _navigator(server: ServerProcess) -> Json:
     """A session whose checkpoint was answered, with the step that asked still to complete."""
     chapters = {"chapters": ["one", "two"]}
     state = server("nav_start", workflow_id="survey", initial_variables=chapters).json["state"]
@@ -236,7 +236,7 @@ def _navigator(server: Server) -> Json:
     return {"state": act(server, state, "respond_to_checkpoint", checkpoint_id="tone", option_id="short")}
 
 
-def _nested(server: Server) -> Json:
+def _nested(server: ServerProcess) -> Json:
     """A session that waits for the child that one of its steps has started. The token opens the child."""
     state = act(server, _navigator(server)["state"], "complete_step", step_id="ask")
     state = act(server, state, "transition", activity_id="write")
@@ -244,7 +244,7 @@ def _nested(server: Server) -> Json:
     return {"state": state}
 
 
-def finish_nested(server: Server, state: str) -> Json:
+def finish_nested(server: ServerProcess, state: str) -> Json:
     """Lead the child to its end, then its parent through a loop to its end. Returns the last reply."""
     state = act(server, state, "complete_step", step_id="compare")
     state = act(server, state, "transition", activity_id="__terminal__")
@@ -256,26 +256,26 @@ def finish_nested(server: Server, state: str) -> Json:
     return dict(server("nav_action", state=state, action="transition", activity_id="__terminal__").json)
 
 
-def act(server: Server, state: str, action: str, **more: str) -> str:
+def act(server: ServerProcess, state: str, action: str, **more: str) -> str:
     reply = server("nav_action", state=state, action=action, **more).json
     assert reply["success"], reply
     return str(reply["state"])
 
 
-def _start_patient(server: Server, name: str) -> None:
+def _start_patient(server: ServerProcess, name: str) -> None:
     """Start an agent that waits for the flag, and return when its first message is on record."""
     options = {"agent_blueprint_name": "patient", "project_dir": PROJECT, "async": True}
     server("start_agent_session", session_name=name, prompt="Wait.", **options)
     _wait(lambda: "agent.said" in server("get_agent_session_events", session_name=name, project_dir=PROJECT).text)
 
 
-def _stopped(server: Server) -> None:
+def _stopped(server: ServerProcess) -> None:
     """A run that was stopped."""
     _start_patient(server, "stopped")
     server("stop_agent_session", session_name="stopped", project_dir=PROJECT)
 
 
-def _permitted(server: Server, program: Program) -> None:
+def _permitted(server: ServerProcess, program: Program) -> None:
     """A run whose agent asked for permission and got it."""
     options = {"agent_blueprint_name": "asking", "project_dir": PROJECT, "async": True}
     server("start_agent_session", session_name="permitted", prompt="Ask.", **options)

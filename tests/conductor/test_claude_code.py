@@ -9,7 +9,7 @@ import sys
 
 from fidelio.inbox import Inbox
 from tests.agents.agent import QUIET
-from tests.agents.model import Call, Heard, Reply, Say, scripted_model
+from tests.agents.model import Heard, ModelCall, ModelReply, ModelText, scripted_model
 from tests.agents.programs import require_claude
 from tests.conductor.run_setup import RunSetup, list_workers, report
 from tests.support import proves
@@ -18,21 +18,25 @@ SECONDS = 110
 STEPS = {"greet": ("look", "ask"), "compose": ("read-advice", "write"), "farewell": ("tell", "show-record")}
 
 
-def worker(heard: Heard) -> Reply:
+def worker(heard: Heard) -> ModelReply:
     """Reply like a model that does an activity of `hello`."""
     prompt = next(text for text in reversed(heard.said) if "session_token: " in text)
     token = prompt.partition("session_token: ")[2].split()[0]
     if prompt.startswith("Your checkpoint was answered"):
         last = heard.seen[-1].text if heard.seen else ""
-        return Say(report(*STEPS["greet"])) if '"resumed"' in last else Call("resume_checkpoint", {"session_token": token})
+        return (
+            ModelText(report(*STEPS["greet"]))
+            if '"resumed"' in last
+            else ModelCall("resume_checkpoint", {"session_token": token})
+        )
     if not heard.seen:
-        return Call("get_activity", {"session_token": token})
+        return ModelCall("get_activity", {"session_token": token})
     if '"yielded"' in heard.seen[-1].text:
-        return Say("I have looked around. Somebody has to decide about the note.")
+        return ModelText("I have looked around. Somebody has to decide about the note.")
     activity = next(name for name in STEPS if f"({name})" in prompt)
     if activity == "greet":
-        return Call("yield_checkpoint", {"session_token": heard.seen[-1].token, "checkpoint_id": "choose-tone"})
-    return Say(f"Done.\n\n```json\n{report(*STEPS[activity])}\n```")
+        return ModelCall("yield_checkpoint", {"session_token": heard.seen[-1].token, "checkpoint_id": "choose-tone"})
+    return ModelText(f"Done.\n\n```json\n{report(*STEPS[activity])}\n```")
 
 
 def environ(setup: RunSetup, model: str) -> dict[str, str]:

@@ -22,19 +22,19 @@ _RESULT = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 @dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """What the suite said: scenarios with a failed check, and all of them."""
 
     failed: frozenset[str]
     all: frozenset[str]
 
 
-def run_suite(javascript: Path, address: str, revision: str, results: Path) -> Run:
+def run_suite(javascript: Path, address: str, revision: str, results: Path) -> SuiteRun:
     suite = javascript / "node_modules" / ".bin" / "conformance"
     command = [str(suite), "server", "--url", f"{address}/mcp", "--requirements", revision, "-o", str(results)]
     subprocess.run(command, env=environment(), check=False, capture_output=True, timeout=180)
     statuses = dict(map(statuses_in, results.iterdir()))
-    return Run(frozenset(name for name, found in statuses.items() if "FAILURE" in found), frozenset(statuses))
+    return SuiteRun(frozenset(name for name, found in statuses.items() if "FAILURE" in found), frozenset(statuses))
 
 
 def statuses_in(result: Path) -> tuple[str, set[str]]:

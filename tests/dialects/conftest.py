@@ -32,7 +32,7 @@ from tests.surfaces.mcp.reply_checks import Strict, check_plain
 
 
 @dataclass(frozen=True)
-class Reply:
+class ToolReply:
     """What a client sees of a call."""
 
     text: str
@@ -62,9 +62,9 @@ class Player:
     def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
         self._call = call
 
-    async def __call__(self, tool: str, /, **arguments: Any) -> Reply:
+    async def __call__(self, tool: str, /, **arguments: Any) -> ToolReply:
         reply = await self._call(tool, arguments)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ToolReply)
         return reply
 
     async def start(self, workflow: str = "score", **more: Any) -> str:
@@ -101,13 +101,13 @@ async def playing(settings: Settings, library: Path, *, dialect: str = DEFAULT, 
         tools = load_tools(dialect, house)
         strict = Strict(tools.table)
 
-        async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+        async def call(tool: str, arguments: dict[str, Any]) -> ToolReply:
             outcome = await call_tool(tools, tool, arguments)
             done = outcome if isinstance(outcome, Done) else await _unanswered(outcome)
             check_plain(done)
             strict.check(tool, done.structured, is_error=done.is_error)
             structured = None if done.structured is None else dict(done.structured)
-            return Reply(done.text, dict(done.meta), done.is_error, structured)
+            return ToolReply(done.text, dict(done.meta), done.is_error, structured)
 
         yield Player(call)
 
@@ -197,11 +197,11 @@ async def play(opens: Opens) -> AsyncIterator[Player]:
 
 
 def _through(client: Client) -> Callable[[str, dict[str, Any]], Any]:
-    async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+    async def call(tool: str, arguments: dict[str, Any]) -> ToolReply:
         result = await client.call_tool(tool, arguments)
         assert isinstance(result, CallToolResult)
         block = result.content[0]
         assert isinstance(block, TextContent)
-        return Reply(block.text, dict(result.meta or {}), bool(result.is_error), result.structured_content)
+        return ToolReply(block.text, dict(result.meta or {}), bool(result.is_error), result.structured_content)
 
     return call

@@ -13,7 +13,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
-from tests.dialects.conftest import Player, Reply, playing
+from tests.dialects.conftest import Player, ToolReply, playing
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 
@@ -82,7 +82,7 @@ class Walker:
             answered = await self._play("respond_checkpoint", checkpoint_handle=yielded["checkpoint_handle"], option_id=option)
             assert answered.json["resolved_option"] == option
 
-    async def _move(self, target: str, manifest: list[dict[str, str]]) -> Reply:
+    async def _move(self, target: str, manifest: list[dict[str, str]]) -> ToolReply:
         moved = await self._play("next_activity", session_token=self.token, activity_id=target, step_manifest=manifest)
         self.token = moved.token
         return moved

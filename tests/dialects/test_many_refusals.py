@@ -20,7 +20,7 @@ from fidelio.ledger.unit_of_work import REFUSAL_ATTEMPTS
 from fidelio.settings import Settings
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
-from tests.dialects.conftest import Player, Reply, playing
+from tests.dialects.conftest import Player, ToolReply, playing
 from tests.support import proves
 
 ONE_PAGE = 1000
@@ -38,7 +38,7 @@ class Calls:
     malformed: tuple[str, Json]
     accepted: tuple[str, Json]
 
-    async def make(self, play: Player, token: str, call: tuple[str, Json]) -> Reply:
+    async def make(self, play: Player, token: str, call: tuple[str, Json]) -> ToolReply:
         tool, arguments = call
         return await play(tool, **{self.key: token}, **arguments)
 

@@ -22,7 +22,7 @@ from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.workflows.report import Report, report_session
-from tests.dialects.conftest import Player, Reply, playing
+from tests.dialects.conftest import Player, ToolReply, playing
 from tests.dialects.gates.conftest import person_answers
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.support import proves
@@ -95,10 +95,10 @@ class Replay(ABC):
         self.took(await self.entered(activity, **more))
         self.activity, self._done = activity, []
 
-    async def entered(self, activity: str, **more: Any) -> Reply:
+    async def entered(self, activity: str, **more: Any) -> ToolReply:
         return await self.play("next_activity", session_token=self.token, activity_id=activity, **more)
 
-    def took(self, reply: Reply) -> None:
+    def took(self, reply: ToolReply) -> None:
         self.token = reply.token
 
     def checkpoint(self, name: str) -> Checkpoint:

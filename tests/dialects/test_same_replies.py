@@ -12,7 +12,7 @@ import pytest
 from fidelio.app.application import Application
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
-from tests.dialects.conftest import Opens, Player, Reply
+from tests.dialects.conftest import Opens, Player, ToolReply
 from tests.support import proves
 
 TUNED = [{"step_id": "hear", "output": "442 Hz"}, {"step_id": "ask", "output": "asked"}]
@@ -68,7 +68,7 @@ async def walked(play: Player) -> list[dict[str, Any]]:
     return found
 
 
-def comparable(reply: Reply, sealed: list[str]) -> dict[str, Any]:
+def comparable(reply: ToolReply, sealed: list[str]) -> dict[str, Any]:
     meta = {key: value for key, value in reply.meta.items() if "/" not in key}
     texts = {"text": reply.text, "meta": json.dumps(meta), "structured": json.dumps(reply.structured)}
     return {"is_error": reply.is_error, **{name: same_for_all(text, sealed) for name, text in texts.items()}}

@@ -13,7 +13,7 @@ from fidelio.definitions.library.search_path import bundled_root
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects import DIALECTS, load_tools
-from tests.dialects.conftest import Player, Reply, playing
+from tests.dialects.conftest import Player, ToolReply, playing
 from tests.dialects.gates.test_walks import WithGates
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.dialects.test_all_workflows import Walker
@@ -41,10 +41,10 @@ def test_a_schema_says_what_is_always_there_and_documents_have_none(settings: Se
 async def test_a_whole_walk_keeps_to_the_schemas_and_stays_small(settings: Settings, dialect: str, workflow: str) -> None:
     """The player itself holds every reply to the schema of its tool."""
     root = bundled_root()
-    seen = dict[str, Reply]()
+    seen = dict[str, ToolReply]()
     async with playing(settings, root.path, dialect=dialect) as play:
 
-        async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+        async def call(tool: str, arguments: dict[str, Any]) -> ToolReply:
             seen[tool] = reply = await play(tool, **arguments)
             check_size(tool, reply.structured)
             return reply

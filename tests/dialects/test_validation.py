@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.dialects.conftest import Opens, Player, Reply
+from tests.dialects.conftest import Opens, Player, ToolReply
 from tests.support import proves
 
 TUNED = [{"step_id": "hear", "output": "442 Hz"}, {"step_id": "ask", "output": "asked"}]
 
 
-async def leave_tune(play: Player, *, answer: str = "forte", to: str = "play", **more: Any) -> Reply:
+async def leave_tune(play: Player, *, answer: str = "forte", to: str = "play", **more: Any) -> ToolReply:
     token = await play.at("tune")
     handle = (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token
     token = (await play("respond_checkpoint", checkpoint_handle=handle, option_id=answer)).token

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from fidelio import __main__ as program
 
 
-def run_command(
+def run_fidelio(
     arguments: Sequence[str], *, environ: Mapping[str, str], directory: Path, text: str = "", encoding: str = "utf-8"
 ) -> subprocess.CompletedProcess[str]:
     """Run `fidelio` with these arguments and return its exit code and output. `text` is its standard input."""

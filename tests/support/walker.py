@@ -71,7 +71,7 @@ _ROBOT = MoveActor("robot", "cli", "local")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RobotReport:
     """Values that the robot reports, as an agent would."""
 
     values: tuple[tuple[str, Any], ...]
@@ -83,7 +83,7 @@ class Walk:
 
     record: Record
     events: tuple[ProvisionalEvent, ...]
-    taken: frozenset[tuple[str, MoveRequest | Report]]
+    taken: frozenset[tuple[str, MoveRequest | RobotReport]]
     problem: str = ""
 
 
@@ -110,7 +110,7 @@ class Robot:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._times: Counter[tuple[str, MoveRequest | Report]] = Counter()
+        self._times: Counter[tuple[str, MoveRequest | RobotReport]] = Counter()
 
     def walk(self, workflow: Workflow, *, bound: int = BOUND) -> Walk:
         """Walk from the start to an end, within `bound` events."""
@@ -128,10 +128,10 @@ class Robot:
             drafts = _apply_choice(workflow, record, choice, now)
         return Walk(record, tuple(events), frozenset(self._times), drafts.sentence)
 
-    def choose(self, workflow: Workflow, record: Record) -> MoveRequest | Report | None:
+    def choose(self, workflow: Workflow, record: Record) -> MoveRequest | RobotReport | None:
         """Choose the next move; None if there is none."""
         activity = record.activity
-        choices: list[MoveRequest | Report] = [
+        choices: list[MoveRequest | RobotReport] = [
             *possible_acts(describe_situation(workflow, record)),
             *_reports(workflow, record),
         ]
@@ -143,7 +143,7 @@ class Robot:
         self._times[activity, chosen] += 1
         return chosen
 
-    def _pick(self, candidates: Sequence[MoveRequest | Report]) -> MoveRequest | Report:
+    def _pick(self, candidates: Sequence[MoveRequest | RobotReport]) -> MoveRequest | RobotReport:
         if self._policy == "first":
             return candidates[0]
         return candidates[-1] if self._policy == "last" else candidates[self._policy.randrange(len(candidates))]
@@ -169,13 +169,13 @@ def never_taken(workflow: Workflow, walks: Iterable[Walk]) -> Untaken:
     )
 
 
-def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
+def _reports(workflow: Workflow, record: Record) -> Iterator[RobotReport]:
     """Reports that would end the running loop, or make a closed transition possible."""
     if record.status == "completed" or record.waiting or record.forced:
         return
     loop, ahead = find_running_loop(workflow, record.here), list_tasks(workflow, record)
     if loop is not None and loop.condition is not None and [task.kind for task in ahead] == ["loop"]:
-        yield Report(tuple(values_for(loop.condition, truth=False).items()))
+        yield RobotReport(tuple(values_for(loop.condition, truth=False).items()))
     if not any(task.must for task in ahead):
         found = list_transitions(workflow, record)
         wanted = (
@@ -186,17 +186,19 @@ def _reports(workflow: Workflow, record: Record) -> Iterator[Report]:
         yield from dict.fromkeys(report for report in wanted if report.values)
 
 
-def _opening_report(transition: CandidateTransition, found: Iterable[CandidateTransition]) -> Report:
+def _opening_report(transition: CandidateTransition, found: Iterable[CandidateTransition]) -> RobotReport:
     """Report that makes a closed transition possible: its own condition holds, and no earlier one does."""
     values: dict[str, Any] = {}
     for other in found:
         if other.when is not None and other.holds and other is not transition:
             values |= values_for(other.when, truth=False)
-    return Report(tuple((values | (values_for(transition.when, truth=True) if transition.when else {})).items()))
+    return RobotReport(tuple((values | (values_for(transition.when, truth=True) if transition.when else {})).items()))
 
 
-def _apply_choice(workflow: Workflow, record: Record, choice: MoveRequest | Report, now: int) -> Sequence[EventDraft] | Refusal:
-    if isinstance(choice, Report):
+def _apply_choice(
+    workflow: Workflow, record: Record, choice: MoveRequest | RobotReport, now: int
+) -> Sequence[EventDraft] | Refusal:
+    if isinstance(choice, RobotReport):
         return [EventDraft(VARIABLES_SET, {"variables": dict(choice.values), "by": "agent:robot"})]
     return apply_move(workflow, record, choice, AnswerContext(now, relayed=False), _ROBOT)
 

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from tests.support.command_line import run_command
+from tests.support.command_line import run_fidelio
 
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 Fidelio = Callable[..., subprocess.CompletedProcess[str]]
@@ -40,7 +40,7 @@ def fidelio(environ: dict[str, str], tmp_path: Path) -> Fidelio:
     """Run a command in the process of the test."""
 
     def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        return run_command(arguments, environ={**environ, **changes}, directory=tmp_path)
+        return run_fidelio(arguments, environ={**environ, **changes}, directory=tmp_path)
 
     return run
 

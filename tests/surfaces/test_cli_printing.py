@@ -15,7 +15,7 @@ from mcp.types import CallToolResult
 
 from fidelio.surfaces.cli.context import escape_line
 from tests.support import proves
-from tests.support.command_line import run_command
+from tests.support.command_line import run_fidelio
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_end_to_end import call
 
@@ -145,7 +145,7 @@ async def test_every_command_prints_in_the_signs_of_the_terminal(
 ) -> None:
     commands = [("report", session), ("events", session), ("draw", "hello", "--format", "mermaid"), ("doctor",)]
     for command in [*commands, ("draw", "hello"), ("show", "hello"), ("lint",), ("trace", session)]:
-        done = run_command(command, environ=environ, directory=tmp_path, encoding=encoding)
+        done = run_fidelio(command, environ=environ, directory=tmp_path, encoding=encoding)
         assert (command, done.returncode, done.stderr) == (command, 0, "")
         assert done.stdout
 

@@ -5,23 +5,23 @@ speaks for the model itself, step by step (`modelled`), or writes down beforehan
 """
 
 from tests.agents.model.dialogue import Model, modelled
-from tests.agents.model.parts import Call, Heard, Held, Refuse, Reply, Say, Seen, Spent, Tool
+from tests.agents.model.parts import Heard, Held, ModelCall, ModelReply, ModelText, ModelTool, Refuse, Seen, Spent
 from tests.agents.model.script import ScriptedModel, scripted_model
 from tests.agents.model.server import SECONDS
 
 __all__ = [
     "SECONDS",
-    "Call",
     "Heard",
     "Held",
     "Model",
+    "ModelCall",
+    "ModelReply",
+    "ModelText",
+    "ModelTool",
     "Refuse",
-    "Reply",
-    "Say",
     "ScriptedModel",
     "Seen",
     "Spent",
-    "Tool",
     "modelled",
     "scripted_model",
 ]

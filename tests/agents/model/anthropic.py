@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
-from tests.agents.model.parts import Answer, Heard, Json, Refuse, Say, Seen, Tool, event, texts
+from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
 
 _numbers = count(1)
 
@@ -21,7 +21,7 @@ def read(body: Json) -> Heard:
         system="\n".join(texts(body.get("system"))),
         said=tuple(text for content in users for text in texts(content)),
         seen=tuple(Seen("\n".join(texts(part.get("content"))), bool(part.get("is_error"))) for part in results),
-        tools=tuple(Tool(tool["name"]) for tool in body.get("tools", [])),
+        tools=tuple(ModelTool(tool["name"]) for tool in body.get("tools", [])),
     )
 
 
@@ -45,7 +45,7 @@ def whole(answer: Answer, body: Json) -> Json:
         "role": "assistant",
         "model": body["model"],
         "content": [_block(answer)],
-        "stop_reason": "end_turn" if isinstance(answer, Say) else "tool_use",
+        "stop_reason": "end_turn" if isinstance(answer, ModelText) else "tool_use",
         "stop_sequence": None,
         "usage": {"input_tokens": answer.spent.heard, "output_tokens": answer.spent.said},
     }
@@ -58,7 +58,7 @@ def refusal(refuse: Refuse) -> Json:
 
 
 def _block(answer: Answer) -> Json:
-    if isinstance(answer, Say):
+    if isinstance(answer, ModelText):
         return {"type": "text", "text": answer.text}
     return {"type": "tool_use", "id": answer.id, "name": answer.tool.name, "input": answer.arguments}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
-from tests.agents.model.parts import Answer, Heard, Json, Refuse, Say, Seen, Tool, data, texts
+from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
 
 _numbers = count(1)
 
@@ -24,7 +24,7 @@ def read(body: Json) -> Heard:
         system="\n".join(of("system", "developer")),
         said=of("user"),
         seen=tuple(Seen("\n".join(texts(message["content"]))) for message in results),
-        tools=tuple(Tool(tool["function"]["name"]) for tool in body.get("tools") or [] if tool["type"] == "function"),
+        tools=tuple(ModelTool(tool["function"]["name"]) for tool in body.get("tools") or [] if tool["type"] == "function"),
     )
 
 
@@ -39,7 +39,7 @@ def stream(answer: Answer, body: Json) -> Iterator[str]:
 
 
 def whole(answer: Answer, body: Json) -> Json:
-    finish = "stop" if isinstance(answer, Say) else "tool_calls"
+    finish = "stop" if isinstance(answer, ModelText) else "tool_calls"
     spent = answer.spent
     return {
         "id": f"chatcmpl-{next(_numbers)}",
@@ -60,7 +60,7 @@ def refusal(refuse: Refuse) -> Json:
 
 
 def _message(answer: Answer) -> Json:
-    if isinstance(answer, Say):
+    if isinstance(answer, ModelText):
         return {"role": "assistant", "content": answer.text}
     function = {"name": answer.tool.name, "arguments": json.dumps(answer.arguments)}
     return {

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.agents.model.parts import Call, Heard, Reply, Say, Seen
-from tests.agents.model.server import SECONDS, Server, listening
+from tests.agents.model.parts import Heard, ModelCall, ModelReply, ModelText, Seen
+from tests.agents.model.server import SECONDS, ModelServer, listening
 
 MARK = "mcp__fidelio__"
 
@@ -18,9 +18,9 @@ class Model:
 
     def __init__(self) -> None:
         self.tools: set[str] = set()
-        self.server = Server(self._reply)
+        self.server = ModelServer(self._reply)
         self._requests: asyncio.Queue[Heard] = asyncio.Queue()
-        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._replies: asyncio.Queue[ModelReply] = asyncio.Queue()
 
     @property
     def strays(self) -> list[str]:
@@ -31,19 +31,19 @@ class Model:
         return "\n".join((await self._next()).said)
 
     async def call(self, tool: str, /, **arguments: Any) -> Seen:
-        self._replies.put_nowait(Call(MARK + tool, arguments))
+        self._replies.put_nowait(ModelCall(MARK + tool, arguments))
         return (await self._next()).seen[-1]
 
     def say(self, text: str) -> None:
         """The last word; the agent ends its turn with it."""
-        self._replies.put_nowait(Say(text))
+        self._replies.put_nowait(ModelText(text))
 
     async def _next(self) -> Heard:
         """The conversation so far, when the agent wants it to be continued."""
         async with asyncio.timeout(SECONDS):
             return await self._requests.get()
 
-    async def _reply(self, heard: Heard) -> Reply:
+    async def _reply(self, heard: Heard) -> ModelReply:
         self.tools |= {tool.name.removeprefix(MARK) for tool in heard.tools}
         self._requests.put_nowait(heard)
         return await self._replies.get()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tests.agents.model.parts import Answer, Heard, Json, Refuse, Say, Seen, Tool, data, texts
+from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
 
 
 def read(body: Json) -> Heard:
@@ -20,7 +20,7 @@ def read(body: Json) -> Heard:
         system="\n".join(texts((body.get("systemInstruction") or {}).get("parts"))),
         said=texts(parts),
         seen=tuple(_seen(result["response"]) for result in results),
-        tools=tuple(Tool(tool["name"]) for tool in declared),
+        tools=tuple(ModelTool(tool["name"]) for tool in declared),
     )
 
 
@@ -46,7 +46,7 @@ def refusal(refuse: Refuse) -> Json:
 
 
 def _part(answer: Answer) -> Json:
-    if isinstance(answer, Say):
+    if isinstance(answer, ModelText):
         return {"text": answer.text}
     return {"functionCall": {"id": answer.id, "name": answer.tool.name, "args": answer.arguments}}
 

@@ -34,7 +34,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ModelTool:
     """A tool that is offered. Codex offers those of a server in a namespace; the others make it part of the name."""
 
     name: str
@@ -54,9 +54,9 @@ class Heard:
     system: str
     said: tuple[str, ...]
     seen: tuple[Seen, ...]
-    tools: tuple[Tool, ...]
+    tools: tuple[ModelTool, ...]
 
-    def tool(self, marker: str) -> Tool | None:
+    def tool(self, marker: str) -> ModelTool | None:
         """The tool that is called so, or ends so, or has it somewhere in its name, in this order."""
         fits: Sequence[Callable[[str], bool]] = (
             lambda label: label == marker,
@@ -74,14 +74,14 @@ class Spent:
     said: int = 1
 
 
-class Reply:
+class ModelReply:
     """What a model does when it is asked."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Say(Reply):
+class ModelText(ModelReply):
     """A text, with which the agent's turn ends."""
 
     text: str
@@ -89,7 +89,7 @@ class Say(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Reply):
+class ModelCall(ModelReply):
     """Uses the tool that `tool` marks, see `Heard.tool`. Where none fits, the model says so instead."""
 
     tool: str
@@ -98,7 +98,7 @@ class Call(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse(Reply):
+class Refuse(ModelReply):
     """The interface itself fails, with a status of HTTP and a sentence."""
 
     status: int
@@ -106,10 +106,10 @@ class Refuse(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Held(Reply):
+class Held(ModelReply):
     """Says nothing until it is released. `reached` tells that the agent waits for it."""
 
-    then: Reply
+    then: ModelReply
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -118,16 +118,16 @@ class Held(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ModelUse:
     """A call with the tool that was found for it and the id that its result will carry."""
 
     id: str
-    tool: Tool
+    tool: ModelTool
     arguments: Json
     spent: Spent
 
 
-Answer = Say | Use
+Answer = ModelText | ModelUse
 
 
 class Wire(Protocol):

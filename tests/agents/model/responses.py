@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from tests.agents.model.parts import Answer, Heard, Json, Refuse, Say, Seen, Tool, event, texts
+from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
 
 _numbers = count(1)
 
@@ -66,7 +66,7 @@ def _texts_of(role: str, items: list[Json]) -> Iterator[str]:
 
 def _item(answer: Answer) -> Json:
     number = next(_numbers)
-    if isinstance(answer, Say):
+    if isinstance(answer, ModelText):
         content = [{"type": "output_text", "text": answer.text, "annotations": []}]
         return {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": content}
     namespace = {"namespace": answer.tool.namespace} if answer.tool.namespace else {}
@@ -88,11 +88,11 @@ def _delta(item: Json) -> str:
     return event("response.function_call_arguments.delta", **place, delta=item["arguments"])
 
 
-def _tools(offered: Json) -> Iterator[Tool]:
+def _tools(offered: Json) -> Iterator[ModelTool]:
     if offered["type"] == "namespace":
-        yield from (Tool(inner["name"], offered["name"]) for inner in offered["tools"])
+        yield from (ModelTool(inner["name"], offered["name"]) for inner in offered["tools"])
     elif offered["type"] == "function":
-        yield Tool(offered["name"])
+        yield ModelTool(offered["name"])
 
 
 def _seen(output: Any) -> Seen:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from tests.agents.model.parts import Heard, Reply, Say
-from tests.agents.model.server import SECONDS, Server, listening
+from tests.agents.model.parts import Heard, ModelReply, ModelText
+from tests.agents.model.server import SECONDS, ModelServer, listening
 
-Script = Iterable[Reply] | Callable[[Heard], Reply]
+ModelScript = Iterable[ModelReply] | Callable[[Heard], ModelReply]
 
 
 def offers_nothing(heard: Heard) -> bool:
@@ -24,14 +24,14 @@ class ScriptedModel:
     requests for something that no model has.
     """
 
-    def __init__(self, script: Script, aside: Callable[[Heard], bool] = offers_nothing) -> None:
+    def __init__(self, script: ModelScript, aside: Callable[[Heard], bool] = offers_nothing) -> None:
         self.heard: list[Heard] = []
         self.asides: list[Heard] = []
         self.address = ""
         self._next = script if callable(script) else _one_by_one(script)
         self._is_aside = aside
         self._changed = asyncio.Condition()
-        self.server = Server(self._reply)
+        self.server = ModelServer(self._reply)
 
     @property
     def strays(self) -> list[str]:
@@ -43,23 +43,25 @@ class ScriptedModel:
             await self._changed.wait_for(lambda: len(self.heard) >= times)
         return self.heard[times - 1]
 
-    async def _reply(self, heard: Heard) -> Reply:
+    async def _reply(self, heard: Heard) -> ModelReply:
         if self._is_aside(heard):
             self.asides.append(heard)
-            return Say("Done")
+            return ModelText("Done")
         async with self._changed:
             self.heard.append(heard)
             self._changed.notify_all()
         return self._next(heard)
 
 
-def _one_by_one(script: Iterable[Reply]) -> Callable[[Heard], Reply]:
+def _one_by_one(script: Iterable[ModelReply]) -> Callable[[Heard], ModelReply]:
     replies = iter(script)
-    return lambda _: next(replies, Say("The script has ended."))
+    return lambda _: next(replies, ModelText("The script has ended."))
 
 
 @asynccontextmanager
-async def scripted_model(script: Script, *, aside: Callable[[Heard], bool] = offers_nothing) -> AsyncIterator[ScriptedModel]:
+async def scripted_model(
+    script: ModelScript, *, aside: Callable[[Heard], bool] = offers_nothing
+) -> AsyncIterator[ScriptedModel]:
     """A model that listens at `address`, for any of the interfaces."""
     model = ScriptedModel(script, aside)
     async with listening(model.server) as model.address:

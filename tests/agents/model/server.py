@@ -15,15 +15,15 @@ from starlette.routing import Route
 
 from fidelio.surfaces.http.serving import serve_http
 from tests.agents.model import anthropic, chat, gemini, responses
-from tests.agents.model.parts import Answer, Call, Heard, Held, Json, Refuse, Reply, Say, Use, Wire
+from tests.agents.model.parts import Answer, Heard, Held, Json, ModelCall, ModelReply, ModelText, ModelUse, Refuse, Wire
 
 # The longest a test waits for an agent, and an agent for a test.
 SECONDS = 90
 
-Mind = Callable[[Heard], Awaitable[Reply]]
+Mind = Callable[[Heard], Awaitable[ModelReply]]
 
 
-class Server:
+class ModelServer:
     """`strays` are requests that no scripted model should get: the agent wanted something from the world outside."""
 
     def __init__(self, mind: Mind) -> None:
@@ -62,7 +62,7 @@ class Server:
             return StreamingResponse(wire.stream(answer, body), media_type="text/event-stream")
         return JSONResponse(wire.whole(answer, body))
 
-    async def _reply(self, heard: Heard) -> Reply:
+    async def _reply(self, heard: Heard) -> ModelReply:
         thinking = asyncio.ensure_future(self._thought(heard))
         closing = asyncio.create_task(self._closing.wait())
         await asyncio.wait((thinking, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +72,7 @@ class Server:
         thinking.cancel()
         return Refuse(503, "The scripted model has ended.")
 
-    async def _thought(self, heard: Heard) -> Reply:
+    async def _thought(self, heard: Heard) -> ModelReply:
         reply = await self._mind(heard)
         if not isinstance(reply, Held):
             return reply
@@ -86,7 +86,7 @@ class Server:
 
 
 @asynccontextmanager
-async def listening(server: Server) -> AsyncIterator[str]:
+async def listening(server: ModelServer) -> AsyncIterator[str]:
     """The address at which the server can be reached."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_http(server.app(), port=0, ready=address.set_result))
@@ -98,14 +98,14 @@ async def listening(server: Server) -> AsyncIterator[str]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def _with_tool(reply: Reply, heard: Heard) -> Answer:
-    if isinstance(reply, Say):
+def _with_tool(reply: ModelReply, heard: Heard) -> Answer:
+    if isinstance(reply, ModelText):
         return reply
-    assert isinstance(reply, Call)
+    assert isinstance(reply, ModelCall)
     tool = heard.tool(reply.tool)
     if tool is None:
-        return Say(f"No tool with {reply.tool!r} in its name is offered, only {[tool.label for tool in heard.tools]}.")
-    return Use(f"toolu_{uuid4().hex}", tool, reply.arguments, reply.spent)
+        return ModelText(f"No tool with {reply.tool!r} in its name is offered, only {[tool.label for tool in heard.tools]}.")
+    return ModelUse(f"toolu_{uuid4().hex}", tool, reply.arguments, reply.spent)
 
 
 async def _count_tokens(_: Request) -> Response:

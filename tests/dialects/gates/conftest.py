@@ -11,7 +11,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
 from fidelio.tokens.seal import read_unverified
-from tests.dialects.conftest import Player, Reply
+from tests.dialects.conftest import Player, ToolReply
 
 TUNE = ["how", "encore", "cold", "conductor"]
 RELAYED: dict[str, dict[str, Any]] = {
@@ -26,11 +26,11 @@ def dialect() -> str:
     return "gates"
 
 
-async def respond(play: Player, token: str, checkpoint: str, **choice: Any) -> Reply:
+async def respond(play: Player, token: str, checkpoint: str, **choice: Any) -> ToolReply:
     return await play("respond_checkpoint", session_token=token, checkpoint_id=checkpoint, **choice)
 
 
-def pending(reply: Reply) -> list[str]:
+def pending(reply: ToolReply) -> list[str]:
     """What a reply of next_activity says is pending."""
     return [one["checkpoint_id"] for one in reply.json["pending_checkpoints"]]
 
@@ -61,7 +61,7 @@ async def moved_to(play: Player, token: str, activity: str, **more: Any) -> str:
     return (await play("next_activity", session_token=token, activity_id=activity, **more)).token
 
 
-def one_block(reply: Reply) -> Any:
+def one_block(reply: ToolReply) -> Any:
     """The JSON of a reply, which is compact and nothing but JSON."""
     found = json.loads(reply.text)
     assert json.dumps(found, separators=(",", ":"), ensure_ascii=False) == reply.text

@@ -23,7 +23,7 @@ ACTIVITIES = ("tune", "play", "bow", "rehearse")
 OPTIONS = {"how": "forte", "encore": "some", "cold": "no_", "conductor": "begin", "each": "good"}
 
 
-class Call(NamedTuple):
+class GateCall(NamedTuple):
     """One call of an agent; `what` is the activity or the checkpoint."""
 
     dialect: str
@@ -31,11 +31,11 @@ class Call(NamedTuple):
     what: str = ""
 
 
-entering = st.builds(Call, st.sampled_from(["gates", "sessions"]), st.just("next_activity"), st.sampled_from(ACTIVITIES))
-answering = st.builds(Call, st.just("gates"), st.just("respond_checkpoint"), st.sampled_from([*TUNE, "each"]))
-passing_on = st.just(Call("sessions", "respond_checkpoint"))
-yielding = st.builds(Call, st.just("sessions"), st.just("yield_checkpoint"), st.sampled_from([*TUNE, "each"]))
-resuming = st.just(Call("sessions", "resume_checkpoint"))
+entering = st.builds(GateCall, st.sampled_from(["gates", "sessions"]), st.just("next_activity"), st.sampled_from(ACTIVITIES))
+answering = st.builds(GateCall, st.just("gates"), st.just("respond_checkpoint"), st.sampled_from([*TUNE, "each"]))
+passing_on = st.just(GateCall("sessions", "respond_checkpoint"))
+yielding = st.builds(GateCall, st.just("sessions"), st.just("yield_checkpoint"), st.sampled_from([*TUNE, "each"]))
+resuming = st.just(GateCall("sessions", "resume_checkpoint"))
 calls = st.lists(entering | answering | passing_on | yielding | resuming, min_size=5, max_size=25)
 
 
@@ -55,7 +55,7 @@ class Stage:
     async def open_requests(self) -> set[str]:
         return {one.id for one in (await self._ledger.requests(session=self._session, state="open")).items}
 
-    async def play(self, call: Call) -> bool:
+    async def play(self, call: GateCall) -> bool:
         """Whether the call was accepted."""
         key = {"next_activity": "activity_id"}.get(call.tool, "checkpoint_id")
         more = {key: call.what} if call.what else {}
@@ -68,7 +68,7 @@ class Stage:
 @proves("gates.across", "gates.held", "gates.arm")
 @settings(max_examples=20, deadline=None)
 @given(calls)
-def test_what_waits_is_in_the_inbox_and_holds_every_move(played: list[Call]) -> None:
+def test_what_waits_is_in_the_inbox_and_holds_every_move(played: list[GateCall]) -> None:
     with tempfile.TemporaryDirectory() as place:
         library = write_sample_workflow(Path(place) / "workflows")
         (library / "score" / "activities" / "04-rehearse.yaml").write_text(REHEARSE)
@@ -76,7 +76,7 @@ def test_what_waits_is_in_the_inbox_and_holds_every_move(played: list[Call]) -> 
         asyncio.run(_check(home, library, played))
 
 
-async def _check(home: Settings, library: Path, played: list[Call]) -> None:
+async def _check(home: Settings, library: Path, played: list[GateCall]) -> None:
     async with playing(home, library) as sessions, playing(home, library, dialect="gates") as gates:
         token = await gates.start()
         session = str((await gates("get_trace", session_token=token)).json["traceId"])
@@ -86,7 +86,7 @@ async def _check(home: Settings, library: Path, played: list[Call]) -> None:
                 await _check_call(stage, call)
 
 
-async def _check_call(stage: Stage, call: Call) -> None:
+async def _check_call(stage: Stage, call: GateCall) -> None:
     before = await stage.record()
     accepted = await stage.play(call)
     after = await stage.record()

@@ -17,7 +17,7 @@ from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
 from fidelio.workflows.report import Report, report_session
-from tests.dialects.conftest import Player, Reply, playing
+from tests.dialects.conftest import Player, ToolReply, playing
 from tests.dialects.gates.conftest import person_answers
 from tests.dialects.gates.test_dialect_switch import comparable
 from tests.support import proves
@@ -140,7 +140,7 @@ class WithGates(Agent):
         found: list[dict[str, Any]] = again.meta["transitions"]
         return found
 
-    async def _looked(self, activity: Activity) -> Reply:
+    async def _looked(self, activity: Activity) -> ToolReply:
         """Entering the current activity again moves nothing and shows where the session stands."""
         return await self.play("next_activity", session_token=self.token, activity_id=activity.id)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library import memo
-from tests.dialects.conftest import Player, Reply
+from tests.dialects.conftest import Player, ToolReply
 from tests.dialects.navigator.sample_workflows import write_sample_workflows
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ class Guide:
         self.play = play
         self.state = state
         self.last: Json = {}
-        self.reply: Reply | None = None
+        self.reply: ToolReply | None = None
 
     async def start(self, workflow: str, **variables: Any) -> Guide:
         more = {"initial_variables": variables} if variables else {}
@@ -73,7 +73,7 @@ class Guide:
         assert self.last["success"], self.last
         return self
 
-    def took(self, reply: Reply) -> Guide:
+    def took(self, reply: ToolReply) -> Guide:
         self.reply = reply
         self.last = json.loads(reply.text)
         self.state = self.last["state"]

@@ -26,7 +26,7 @@ from tests.dialects.navigator.conftest import Guide
 from tests.dialects.navigator.test_offers import calls, moves
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
-from tests.support.walker import Report, Robot, possible_acts
+from tests.support.walker import Robot, RobotReport, possible_acts
 
 MOST_MOVES = 2000
 ROBOT = MoveActor("agent:robot", "relayed", "relayed")
@@ -99,7 +99,7 @@ class Pair:
             assert self.offers() == expected(level)
         choice = level.robot.choose(level.workflow, level.record)
         assert choice is not None, level.record
-        if isinstance(choice, Report):
+        if isinstance(choice, RobotReport):
             level.report(dict(choice.values))
             return
         drafts = apply_move(level.workflow, level.record, choice, AnswerContext(0, relayed=False), ROBOT)

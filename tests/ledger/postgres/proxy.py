@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-Rule = Callable[[bytes], str]
+ProxyRule = Callable[[bytes], str]
 
 
 class Proxy:
@@ -26,7 +26,7 @@ class Proxy:
         self._server = Path(asked["host"][0]) / self._name
         self.place = place
         self.url = f"postgresql://postgres@{parts.path}?host={place}&port={asked['port'][0]}"
-        self.on_request: Rule = lambda _: "pass"
+        self.on_request: ProxyRule = lambda _: "pass"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answers, requests = await asyncio.open_unix_connection(self._server)

@@ -28,7 +28,7 @@ from tests.support import proves
 KINDS = ("singer", "steady-singer", "player", "steady-player", "indoors", "asking")
 
 
-class Loop:
+class KillLoop:
     """One home, in which everything is killed. `killed` are the runs whose agents were, `answered` what people chose."""
 
     def __init__(self, service: AgentService, chance: random.Random) -> None:
@@ -96,7 +96,7 @@ class Loop:
         return Counter(file.read_text("utf-8").split() if file.exists() else ())
 
 
-async def check(loop: Loop, ledger: Ledger) -> None:
+async def check(loop: KillLoop, ledger: Ledger) -> None:
     began, ended = loop.lines("began"), loop.lines("ended")
     assert set(began.values()) <= {1}, "a turn ran twice"
     for session in loop.sessions:
@@ -117,7 +117,7 @@ async def check(loop: Loop, ledger: Ledger) -> None:
     assert "Traceback" not in complaints, complaints
 
 
-async def check_record(loop: Loop, ledger: Ledger, session: str) -> None:
+async def check_record(loop: KillLoop, ledger: Ledger, session: str) -> None:
     events = await ledger.events(session, limit=10_000)
     assert fold(AgentRecord(), events) == decode_record((await ledger.session(session)).raw)
     said = Counter((body["run"], body["said"]["text"]) for event in events if event.type == AGENT_SAID and (body := event.body))
@@ -125,13 +125,13 @@ async def check_record(loop: Loop, ledger: Ledger, session: str) -> None:
     await verify_session(ledger, session)
 
 
-async def killed_again_and_again(place: Path, times: int) -> Loop:
+async def killed_again_and_again(place: Path, times: int) -> KillLoop:
     seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1 << 32))
     sys.stdout.write(f"KILL_SEED={seed}\n")
     (place / "project").mkdir()
     (place / "home").mkdir()
     async with await open_ledger(place / "home" / "ledger.db") as ledger:
-        loop = Loop(real_service(ledger, place / "home", place / "project"), random.Random(seed))
+        loop = KillLoop(real_service(ledger, place / "home", place / "project"), random.Random(seed))
         for number in range(times):
             await loop.once(number)
         async with asyncio.timeout(150):

@@ -17,7 +17,7 @@ import yaml
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import open_ledger
 from tests.orchestrator.hosting_process import LOG, fake_blueprints, kill, real_service
-from tests.orchestrator.kills.test_host_killed import KINDS, Loop, check
+from tests.orchestrator.kills.test_host_killed import KINDS, KillLoop, check
 from tests.support import proves
 from tests.surfaces.mcp.wire import META, call
 
@@ -30,7 +30,7 @@ HEADERS = {
 }
 
 
-class ServerLoop(Loop):
+class ServerLoop(KillLoop):
     """The same loop around `fidelio up`, which is reached over HTTP. `promised` is what it has acknowledged."""
 
     promised: frozenset[str] = frozenset()

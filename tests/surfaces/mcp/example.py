@@ -1,4 +1,4 @@
-"""Example tools that exercise a transport, and a server for them: `python -m tests.surfaces.mcp.example`."""
+"""ExampleTools tools that exercise a transport, and a server for them: `python -m tests.surfaces.mcp.example`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SingleHandler(ToolHandlers):
         setattr(self, tool, handler)
 
 
-class Example(ToolHandlers):
+class ExampleTools(ToolHandlers):
     """The tools, and what they have seen."""
 
     def __init__(self) -> None:
@@ -143,13 +143,13 @@ class Example(ToolHandlers):
         return Done("strange", {"what": object()})
 
 
-def protocol(example: Example) -> Protocol:
+def protocol(example: ExampleTools) -> Protocol:
     return Protocol(IDENTITY, example.tools(), example_states())
 
 
 async def main() -> int:
     stdio.DRAIN_SECONDS = 1.0  # so that a test need not wait for the whole bound
-    return await stdio.serve_stdio(protocol(Example()))
+    return await stdio.serve_stdio(protocol(ExampleTools()))
 
 
 def as_json(value: Any) -> Any:

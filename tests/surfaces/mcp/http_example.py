@@ -7,7 +7,7 @@ import sys
 from fidelio.surfaces.cli.context import Terminated, run_async
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.serving import serve_http
-from tests.surfaces.mcp.example import Example, protocol
+from tests.surfaces.mcp.example import ExampleTools, protocol
 
 
 def say(words: str) -> None:
@@ -15,7 +15,7 @@ def say(words: str) -> None:
 
 
 async def main() -> None:
-    app = create_app({"/mcp": protocol(Example())})
+    app = create_app({"/mcp": protocol(ExampleTools())})
     try:
         await serve_http(app, port=0, ready=say)
     finally:

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.http.serving import serve_http
-from tests.surfaces.mcp.example import Example, protocol
+from tests.surfaces.mcp.example import ExampleTools, protocol
 from tests.surfaces.mcp.wire import SECONDS
 
 # No certificates are loaded, which takes longer than a request.
@@ -30,7 +30,7 @@ class Served:
     """A server that runs, and the tools behind it."""
 
     address: str
-    example: Example
+    example: ExampleTools
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -50,7 +50,7 @@ class Served:
 
 @asynccontextmanager
 async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
-    example = Example()
+    example = ExampleTools()
     async with serving(create_app({"/mcp": protocol(example)}, **options), host) as address:
         yield Served(address, example)
 
@@ -58,7 +58,7 @@ async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Serve
 @asynccontextmanager
 async def served_by_sdk() -> AsyncIterator[Served]:
     """The same tools without our way for plain JSON: the SDK answers every request."""
-    example = Example()
+    example = ExampleTools()
     manager = StreamableHTTPSessionManager(make_sdk_server(protocol(example)), json_response=True, stateless=True)
     app = Starlette(routes=[Route("/mcp", StreamableHTTPASGIApp(manager))], lifespan=lambda _: manager.run())
     app.state.has_token = False

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fidelio.errors import UsageProblem
 from fidelio.toolkit import CallContext, Done, Tool, ToolTable, read_arguments
 from tests.support import proves
-from tests.surfaces.mcp.example import Example, SingleHandler
+from tests.surfaces.mcp.example import ExampleTools, SingleHandler
 from tests.surfaces.mcp.reply_checks import check_result
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none() | st.text(), max_size=2)
@@ -95,7 +95,7 @@ async def test_an_unknown_tool_is_answered_with_the_tools_there_are(table: ToolT
 
 @proves("mcp.hints")
 async def test_a_tool_says_how_careful_one_has_to_be_with_it() -> None:
-    described = {tool["name"]: tool for tool in Example().tools().table.describe()}
+    described = {tool["name"]: tool for tool in ExampleTools().tools().table.describe()}
 
     assert described["echo"]["title"] == "Echo"
     assert described["echo"]["annotations"] == {
@@ -111,7 +111,7 @@ async def test_a_tool_says_how_careful_one_has_to_be_with_it() -> None:
 
 @proves("mcp.hints")
 async def test_structured_content_is_what_the_schema_says() -> None:
-    table = Example().tools().table
+    table = ExampleTools().tools().table
     outcome = await table.call("echo", {"text": "abc"}, CallContext())
 
     assert isinstance(outcome, Done)

@@ -18,7 +18,7 @@ from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestConte
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves
-from tests.surfaces.mcp.example import OPTIONS, REQUEST, Example, Nothing, SingleHandler, example_states
+from tests.surfaces.mcp.example import OPTIONS, REQUEST, ExampleTools, Nothing, SingleHandler, example_states
 
 OLD = Client("2025-11-25", "wire", can_elicit=True)
 NEW = Client("2026-07-28", "wire", can_elicit=True)
@@ -46,7 +46,7 @@ def accepted(option: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"answer": option}}
 
 
-async def choose(example: Example, exchange: RequestContext, *, timeout: float = 50) -> dict[str, Any]:
+async def choose(example: ExampleTools, exchange: RequestContext, *, timeout: float = 50) -> dict[str, Any]:
     return await CallDispatcher(example.tools(), example_states(), timeout=timeout).call("choose", {}, exchange)
 
 
@@ -56,7 +56,7 @@ def texts(result: Mapping[str, Any]) -> list[str]:
 
 @proves("mcp.elicitation")
 async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> None:
-    example, asking = Example(), Asking(accepted("warm"))
+    example, asking = ExampleTools(), Asking(accepted("warm"))
 
     result = await choose(example, RequestContext(OLD, asking))
 
@@ -72,7 +72,7 @@ async def test_the_client_asks_its_user_and_the_handler_finds_the_answer() -> No
 async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
     asking = Asking(accepted("cool"))
 
-    await choose(Example(), RequestContext(Client("2025-06-18", "wire", can_elicit=True), asking))
+    await choose(ExampleTools(), RequestContext(Client("2025-06-18", "wire", can_elicit=True), asking))
 
     field = asking.shown[0]["requestedSchema"]["properties"]["answer"]
     assert (field["enum"], field["enumNames"]) == (["warm", "cool"], ["Warm", "Cool"])
@@ -97,7 +97,7 @@ async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
 async def test_without_an_answer_nothing_is_recorded_and_the_reply_says_so(
     client: Client, response: object, sentence: str
 ) -> None:
-    example = Example()
+    example = ExampleTools()
     if client is NEW and isinstance(response, Exception):
         return
     state = example_states().write(REQUEST, "choose", {})
@@ -112,7 +112,7 @@ async def test_without_an_answer_nothing_is_recorded_and_the_reply_says_so(
 @proves("mcp.waits")
 @pytest.mark.parametrize("client", [Client("2025-11-25"), Client("2026-07-28"), Client("2024-11-05")])
 async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: Client) -> None:
-    result = await choose(Example(), RequestContext(client, Asking(accepted("warm"))))
+    result = await choose(ExampleTools(), RequestContext(client, Asking(accepted("warm"))))
 
     assert "This waits for a person: How shall it sound?" in texts(result)[0]
     assert f"`fidelio answer {REQUEST} OPTION`, where OPTION is one of: warm, cool" in texts(result)[0]
@@ -120,14 +120,14 @@ async def test_when_the_client_cannot_ask_the_reply_says_how_to_answer(client: C
 
 @proves("mcp.waits")
 async def test_a_call_does_not_stay_open_for_a_slow_person() -> None:
-    result = await choose(Example(), RequestContext(OLD, never), timeout=0.01)
+    result = await choose(ExampleTools(), RequestContext(OLD, never), timeout=0.01)
 
     assert texts(result)[1] == "Nobody answered within 0.01 seconds; the question still waits."
 
 
 @proves("mcp.elsewhere")
 async def test_an_answer_given_elsewhere_ends_the_question() -> None:
-    example = Example()
+    example = ExampleTools()
     closed = asyncio.Event()
 
     async def until_closed(_: dict[str, Any]) -> object:
@@ -145,7 +145,7 @@ async def test_an_answer_given_elsewhere_ends_the_question() -> None:
 
 @proves("mcp.input-required")
 async def test_a_client_without_handshake_carries_the_question_and_brings_the_answer() -> None:
-    example = Example()
+    example = ExampleTools()
 
     asked = await choose(example, RequestContext(NEW))
     assert asked["resultType"] == "input_required"
@@ -159,7 +159,7 @@ async def test_a_client_without_handshake_carries_the_question_and_brings_the_an
 
 @proves("mcp.input-required")
 async def test_an_answer_that_was_left_out_is_asked_for_again() -> None:
-    example = Example()
+    example = ExampleTools()
     asked = await choose(example, RequestContext(NEW))
 
     again = await choose(example, RequestContext(NEW, state=asked["requestState"], responses={"other": accepted("warm")}))
@@ -170,7 +170,7 @@ async def test_an_answer_that_was_left_out_is_asked_for_again() -> None:
 
 @proves("mcp.request-state")
 async def test_an_answer_to_an_earlier_question_is_not_taken_for_the_one_asked_now() -> None:
-    example = Example()
+    example = ExampleTools()
     state = example_states().write("r_000000000000", "choose", {})
 
     result = await choose(example, RequestContext(NEW, state=state, responses={"person": accepted("warm")}))
@@ -186,7 +186,7 @@ def altered(state: str) -> str:
 @proves("mcp.request-state")
 @pytest.mark.parametrize("spoil", [altered, lambda _: "", lambda state: state[:-5], lambda _: "x" * 1_000_000])
 async def test_a_state_that_is_not_ours_is_refused_and_nothing_is_recorded(spoil: Any) -> None:
-    example = Example()
+    example = ExampleTools()
     state = example_states().write(REQUEST, "choose", {})
 
     with pytest.raises(ProtocolError, match="nothing was recorded"):

@@ -18,7 +18,7 @@ from fidelio.surfaces.http.application import MAX_BODY, create_app
 from fidelio.surfaces.http.guard import is_loopback
 from fidelio.surfaces.http.serving import open_listener, serve_http
 from tests.support import proves
-from tests.surfaces.mcp.example import Example, protocol
+from tests.surfaces.mcp.example import ExampleTools, protocol
 from tests.surfaces.mcp.serving import ACCEPT, Served, served
 from tests.surfaces.mcp.wire import ASKABLE, META, SECONDS, call, initialize, request
 
@@ -105,7 +105,7 @@ async def test_a_token_that_clients_would_send_in_different_ways_is_refused(toke
 
 @proves("mcp.http-token")
 async def test_beyond_this_machine_a_token_is_needed() -> None:
-    app = create_app({"/mcp": protocol(Example())})
+    app = create_app({"/mcp": protocol(ExampleTools())})
 
     with pytest.raises(UsageProblem, match="would let other machines in"):
         await serve_http(app, "0.0.0.0", 0)

@@ -9,7 +9,7 @@ import pytest
 from fidelio.surfaces.mcp.endpoint import HANDSHAKE_REVISIONS, describe_client
 from fidelio.surfaces.mcp.protocol import ClientConnection, Peer
 from tests.support import proves
-from tests.surfaces.mcp.example import Example, as_json, protocol
+from tests.surfaces.mcp.example import ExampleTools, as_json, protocol
 from tests.surfaces.mcp.wire import ASKABLE, META, call, initialize, request, text_of
 
 SERVER = "io.modelcontextprotocol/serverInfo"
@@ -18,7 +18,7 @@ CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"subscribe": Fals
 
 @pytest.fixture
 def talk() -> ClientConnection:
-    return protocol(Example()).connect()
+    return protocol(ExampleTools()).connect()
 
 
 async def error_of(talk: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +179,7 @@ async def test_progress_is_told_to_who_asked_for_it(token: object) -> None:
     async def notify(method: str, params: dict[str, Any]) -> None:
         told.append((method, params))
 
-    talk = protocol(Example()).connect(Peer(notify=notify))
+    talk = protocol(ExampleTools()).connect(Peer(notify=notify))
     await talk.answer(call(1, "count", {"steps": 2}, _meta={"progressToken": token}))
     await talk.answer(call(2, "count", {"steps": 2}))
 

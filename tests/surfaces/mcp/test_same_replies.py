@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support import proves
-from tests.surfaces.mcp.example import Example, as_json, protocol
+from tests.surfaces.mcp.example import ExampleTools, as_json, protocol
 from tests.surfaces.mcp.serving import served
 from tests.surfaces.mcp.wire import ASKABLE, META, call, initialize, request, wired
 
-Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+AskServer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 CALLS: list[tuple[str, Any]] = [
     ("echo", {"text": "hello"}),
@@ -34,8 +34,8 @@ CALLS: list[tuple[str, Any]] = [
 
 
 @asynccontextmanager
-async def in_memory() -> AsyncIterator[Ask]:
-    talk = protocol(Example()).connect()
+async def in_memory() -> AsyncIterator[AskServer]:
+    talk = protocol(ExampleTools()).connect()
 
     async def ask(message: dict[str, Any]) -> dict[str, Any]:
         return dict(as_json(await talk.answer(as_json(message))))
@@ -44,13 +44,13 @@ async def in_memory() -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
-async def over_stdio() -> AsyncIterator[Ask]:
+async def over_stdio() -> AsyncIterator[AskServer]:
     async with wired() as wire:
         yield wire.ask
 
 
 @asynccontextmanager
-async def over_http() -> AsyncIterator[Ask]:
+async def over_http() -> AsyncIterator[AskServer]:
     async with served() as server:
 
         async def ask(message: dict[str, Any]) -> dict[str, Any]:
@@ -62,12 +62,12 @@ async def over_http() -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
-async def all_ways() -> AsyncIterator[list[Ask]]:
+async def all_ways() -> AsyncIterator[list[AskServer]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(way()) for way in (in_memory, over_stdio, over_http)]
 
 
-async def compare(ways: list[Ask], message: dict[str, Any]) -> dict[str, Any]:
+async def compare(ways: list[AskServer], message: dict[str, Any]) -> dict[str, Any]:
     expected, *others = await asyncio.gather(*(ask(message) for ask in ways))
     assert all(reply == expected for reply in others), (expected, others)
     return expected

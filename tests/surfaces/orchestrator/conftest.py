@@ -33,7 +33,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Reply:
+class ToolReply:
     """What a client sees of a call."""
 
     texts: list[str]
@@ -58,12 +58,12 @@ class ToolClient:
         self._call = call
         self.project = project
 
-    async def __call__(self, tool: str, /, **arguments: Any) -> Reply:
+    async def __call__(self, tool: str, /, **arguments: Any) -> ToolReply:
         reply = await self._call(tool, arguments)
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, ToolReply)
         return reply
 
-    async def start(self, name: str, blueprint: str = "echo", prompt: Any = "Hello.", **more: Any) -> Reply:
+    async def start(self, name: str, blueprint: str = "echo", prompt: Any = "Hello.", **more: Any) -> ToolReply:
         given = {"session_name": name, "prompt": prompt, "project_dir": str(self.project), **more}
         return await self("start_agent_session", agent_blueprint_name=blueprint, **given)
 
@@ -95,12 +95,12 @@ async def in_memory(
     async with Application(settings) as app:
         tools = open_tools(app, environ=environ or {})
 
-        async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+        async def call(tool: str, arguments: dict[str, Any]) -> ToolReply:
             done = await call_tool(tools, tool, arguments, reporter=reporter)
             assert isinstance(done, Done)
             check_plain(done)
             structured = None if done.structured is None else dict(done.structured)
-            return Reply([done.text, *done.remarks], done.is_error, structured)
+            return ToolReply([done.text, *done.remarks], done.is_error, structured)
 
         yield ToolClient(call, project)
 
@@ -152,10 +152,10 @@ async def memory(settings: Settings, project: Path) -> AsyncIterator[ToolClient]
 
 
 def _through(client: Client) -> Callable[[str, dict[str, Any]], Any]:
-    async def call(tool: str, arguments: dict[str, Any]) -> Reply:
+    async def call(tool: str, arguments: dict[str, Any]) -> ToolReply:
         result = await client.call_tool(tool, arguments)
         assert isinstance(result, CallToolResult)
         texts = [block.text for block in result.content if isinstance(block, TextContent)]
-        return Reply(texts, bool(result.is_error), result.structured_content)
+        return ToolReply(texts, bool(result.is_error), result.structured_content)
 
     return call

@@ -12,7 +12,7 @@ import yaml
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.main import run
 from tests.support import proves
-from tests.support.command_line import run_command
+from tests.support.command_line import run_fidelio
 
 
 class Shell:
@@ -26,7 +26,7 @@ class Shell:
 
     def __call__(self, *arguments: str, text: str = "", code: int = 0) -> str:
         environ = {**os.environ, "FIDELIO_HOME": str(self.home)}
-        done = run_command(["agents", *arguments], environ=environ, directory=self.project, text=text)
+        done = run_fidelio(["agents", *arguments], environ=environ, directory=self.project, text=text)
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stdout + (done.stderr if code else "")
 
@@ -147,5 +147,5 @@ def test_the_record_says_who_gave_an_agent_more_to_do(agents: Shell) -> None:
     agents("wait", "one", "--timeout", "40")
     environ = {**os.environ, "FIDELIO_HOME": str(agents.home)}
     session = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
-    told = run_command(["events", session, "--type", "run.queued", "--json"], environ=environ, directory=agents.project)
+    told = run_fidelio(["events", session, "--type", "run.queued", "--json"], environ=environ, directory=agents.project)
     assert told.stdout.count('"actor": "cli"') == 2

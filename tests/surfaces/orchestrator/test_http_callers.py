@@ -26,27 +26,27 @@ from fidelio.surfaces.mcp.server import make_identity, make_request_states
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
-from tests.surfaces.orchestrator.conftest import SECONDS, Reply, ToolClient
+from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, ToolReply
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
 
 @dataclass
-class Server:
+class OrchestratorServer:
     """The orchestrator over HTTP, and how a client of each kind calls it."""
 
     url: str
     app: Application
 
-    async def plain(self, tool: str, arguments: dict[str, Any], **headers: str) -> Reply:
+    async def plain(self, tool: str, arguments: dict[str, Any], **headers: str) -> ToolReply:
         """As from 2026-07-28 on: each request for itself."""
         routed = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool}
         async with httpx2.AsyncClient(timeout=SECONDS) as client:
             message = call(1, tool, arguments, _meta=META)
             return _read(await client.post(self.url, json=message, headers={**ACCEPT, **routed, **headers}))
 
-    async def in_session(self, tool: str, arguments: dict[str, Any], **headers: str) -> Reply:
+    async def in_session(self, tool: str, arguments: dict[str, Any], **headers: str) -> ToolReply:
         """As before: a session that lives in a task of its own, begun by a request that claims nothing."""
         async with httpx2.AsyncClient(timeout=SECONDS) as client:
             begun = await client.post(self.url, json=initialize(elicitation={}), headers=ACCEPT)
@@ -56,15 +56,15 @@ class Server:
             return _read(await client.post(self.url, json=call(1, tool, arguments), headers={**session, **headers}))
 
 
-def _read(reply: httpx2.Response) -> Reply:
+def _read(reply: httpx2.Response) -> ToolReply:
     data = re.findall(r"^data: (\{.*)$", reply.text, re.MULTILINE)
     result = json.loads(data[-1] if data else reply.text)["result"]
     texts = [block["text"] for block in result["content"]]
-    return Reply(texts, result["isError"], result.get("structuredContent"))
+    return ToolReply(texts, result["isError"], result.get("structuredContent"))
 
 
 @asynccontextmanager
-async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[Server]:
+async def serving(settings: Settings, environ: dict[str, str] | None = None) -> AsyncIterator[OrchestratorServer]:
     async with asyncio.timeout(SECONDS), Application(settings) as app:
         tools = open_tools(app, environ=environ or {})
         protocol = Protocol(make_identity(settings), tools, make_request_states(settings))
@@ -72,13 +72,13 @@ async def serving(settings: Settings, environ: dict[str, str] | None = None) -> 
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(serve_http(asgi, port=0, ready=address.set_result))
         try:
-            yield Server(f"{await address}/mcp/orchestrator", app)
+            yield OrchestratorServer(f"{await address}/mcp/orchestrator", app)
         finally:
             task.cancel()
             await asyncio.wait([task], timeout=10)
 
 
-def client_at(server: Server, project: Path) -> ToolClient:
+def client_at(server: OrchestratorServer, project: Path) -> ToolClient:
     return ToolClient(server.plain, project)
 
 

@@ -11,12 +11,14 @@ import pytest
 
 from fidelio.settings import load_settings
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import SECONDS, Reply, in_memory
+from tests.surfaces.orchestrator.conftest import SECONDS, ToolReply, in_memory
 
 OWN = {"own": {"command": sys.executable, "args": ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]}}
 
 
-async def parent_asks(place: Path, project: Path, monkeypatch: pytest.MonkeyPatch, **environ: str) -> tuple[Reply, list[Any]]:
+async def parent_asks(
+    place: Path, project: Path, monkeypatch: pytest.MonkeyPatch, **environ: str
+) -> tuple[ToolReply, list[Any]]:
     """Return the reply to a parent that starts a child, and the sessions afterwards."""
     asked = {"session_name": "child", "prompt": "Hello.", "agent_blueprint_name": "echo", "async": True}
     asking = {"call": {"tool": "start_agent_session", "server": "own", "arguments": asked, "may_fail": True}}

@@ -11,7 +11,7 @@ from fidelio.app.application import Application
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
-from tests.surfaces.orchestrator.conftest import Reply, ToolClient
+from tests.surfaces.orchestrator.conftest import ToolClient, ToolReply
 
 ASYNC: dict[str, Any] = {"async": True}
 
@@ -41,13 +41,13 @@ async def test_replies_hold_nothing_that_the_tools_do_not_declare(
     place = {"project_dir": str(memory.project)}
     one = {"session_name": "one", **place}
 
-    async def fits(tool: str, **arguments: Any) -> Reply:
+    async def fits(tool: str, **arguments: Any) -> ToolReply:
         reply = await memory(tool, **arguments)
         validate(reply.body, declared[tool])
         assert set(reply.body) <= set(declared[tool]["properties"]), tool
         return reply
 
-    async def starts(name: str, blueprint: str, **more: Any) -> Reply:
+    async def starts(name: str, blueprint: str, **more: Any) -> ToolReply:
         given = {"session_name": name, "agent_blueprint_name": blueprint, "prompt": "Hello.", **place, **more}
         return await fits("start_agent_session", **given)
 
