@@ -61,7 +61,7 @@ async def test_a_session_that_is_being_stopped_cannot_start_sessions(
         finally:
             with pytest.raises(UsageProblem, match="parent was stopped, and cannot start sessions") as problem:
                 await start(hosted, "child", parent=turn.session)
-            refused.append(problem.value.remedy)
+            refused.append(str(problem.value.remedy))
 
     harness.actor.part = part
     parent = await start(hosted, "parent")

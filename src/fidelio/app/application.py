@@ -20,7 +20,7 @@ from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
-from fidelio.errors import FidelioError, RequestClosed
+from fidelio.errors import FidelioError, RequestClosed, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.mcp_client import McpServer
@@ -63,7 +63,7 @@ class Application:
         self.started_at = now_ms()
         self.program = program
         # Called once with the reason why opening failed. Every call returns the error too, but maybe only a model reads it.
-        self.on_failure: Callable[[str], None] | None = None
+        self.on_failure: Callable[[Text], None] | None = None
         # If False, a home that was named explicitly must exist, so that a misspelt path is an error.
         self.creates_missing_home = True
         self._directories = workflows
@@ -129,12 +129,12 @@ class Application:
             self._blueprints = open_blueprints(self.settings.home)
         return self._blueprints
 
-    async def conductor(self, watch: Callable[[ProgressEvent], None]) -> Conductor:
-        """The conductor, which reports its progress to `watch`."""
+    async def conductor(self, watch: Callable[[ProgressEvent], None], render: Callable[[Text], str] = str) -> Conductor:
+        """The conductor, which reports its progress to `watch`; `render` renders the commands in it."""
         from fidelio.conductor import conductor, workers  # noqa: PLC0415  # brings pydantic and the engine, 150 ms
 
         agents, workflows = workers.Workers(await self.agents(), self._workflow_server()), await self.workflows()
-        return conductor.Conductor(workflows, workflows.unit, agents, self.settings.home, on_event=watch)
+        return conductor.Conductor(workflows, workflows.unit, agents, self.settings.home, on_event=watch, render=render)
 
     async def records(self) -> Records:
         """Sessions and events of every kind."""
@@ -170,7 +170,7 @@ class Application:
         except FidelioError as problem:
             report, self.on_failure = self.on_failure, None
             if report is not None:
-                report(str(problem))
+                report(problem.text)
             raise
 
     async def _open_ledger(self) -> Ledger:

@@ -7,7 +7,7 @@ twice, and a move that is recorded is not made again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,6 +24,7 @@ from fidelio.conductor.plan import (
     check_can_start,
     check_plan,
     find_unfinished_run,
+    lint_hint,
     list_reachable_workflows,
     load_last_failure,
     load_plan,
@@ -53,7 +54,7 @@ from fidelio.engine.manifests import StepReport, check_step_manifest
 from fidelio.engine.progress import ActivityTask
 from fidelio.engine.record import Record
 from fidelio.engine.variables import check_report
-from fidelio.errors import ConductorFailure, FidelioError, LedgerError, WorkflowRefusal
+from fidelio.errors import Command, ConductorFailure, FidelioError, Hint, LedgerError, Text, WorkflowRefusal
 from fidelio.home import Home
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.moves import Move
@@ -86,14 +87,15 @@ class Conductor:
         home: Home,
         *,
         on_event: ProgressListener = ignore_event,
+        render: Callable[[Text], str] = str,
         clock: Clock = now_ms,
     ) -> None:
-        """`unit` must be the unit of work of `workflows`: the conductor commits through it as well."""
+        """`unit` must be the unit of work of `workflows`: the conductor commits through it as well. `render` is for events."""
         self._workflows = workflows
         self._ledger = unit.ledger
         self._workers = workers
         self._home = home
-        self._context = RunContext(workflows, unit, workers, on_event, clock)
+        self._context = RunContext(workflows, unit, workers, on_event, render, clock)
         self._supervisor = WorkerSupervisor(self._context)
         self._recorder = ActivityRecorder(self._context)
 
@@ -140,13 +142,14 @@ class Conductor:
         plan = await load_plan(self._ledger, session)
         if plan is None:
             raise ConductorFailure(
-                f"Session {session} was not started by `fidelio run`.", remedy="Start the workflow with `fidelio run WORKFLOW`."
+                f"Session {session} is not the run of a workflow by agents.",
+                remedy=Hint("Start one with ", Command("run", "WORKFLOW"), "."),
             )
         lock = run_lock(self._home, session)
         if not lock.acquire():
             raise ConductorFailure(
                 f"Session {session} is being carried out by another process.",
-                remedy=f"Watch it with `fidelio events {session} --follow`, or start another run with --new.",
+                remedy=Hint("Watch it with ", Command("events", session, "--follow"), ", or start another run with --new."),
             )
         self._context.root = session
         try:
@@ -163,7 +166,7 @@ class Conductor:
             raise
         except FidelioError as error:
             record = await self._context.load_record(session)
-            raise await self._record_failure(BlockedRun(str(error), record)) from error
+            raise await self._record_failure(BlockedRun(error.text, record)) from error
 
     async def _run_session(self, session: str, plan: Plan, *, depth: int) -> Record:
         """The main loop of a session; a child session is run inside the loop of its parent."""
@@ -290,7 +293,7 @@ class Conductor:
                 raise BlockedRun(
                     f"{record.workflow} has no transition from {record.activity or 'its start'}.",
                     record,
-                    remedy=f"See `fidelio lint {record.workflow}`.",
+                    remedy=lint_hint(record.workflow),
                 )
 
     async def _move(self, session: str, record: Record, move: Move) -> list[str]:
@@ -308,15 +311,15 @@ class Conductor:
     async def _record_failure(self, blocked: BlockedRun) -> ConductorFailure:
         """Record why the run failed. The number of the worker's runs is stored, so that the next start gives it new tries."""
         worker, record = blocked.worker, blocked.record
-        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": blocked.reason}
+        body: dict[str, Any] = {"workflow": record.workflow, "activity": record.activity, "reason": str(blocked.reason)}
         if worker is not None:
             body |= {"worker": worker.name, "runs": worker.run.number}
         root = self._context.root
         await self._ledger.append(root, NewEvent(type=RUN_FAILED, body=body, actor=CONDUCTOR))
         agent = worker.blueprint if worker else ""
         self._context.report_progress("failed", root, record, agent=agent, detail=blocked.reason)
-        hint = f"`fidelio events {worker.id}` shows what it did. " if worker else ""
-        return ConductorFailure(blocked.reason, remedy=f"{hint}{blocked.remedy}")
+        hint = Hint(Command("events", worker.id), " shows what it did. ") if worker else ""
+        return ConductorFailure(blocked.reason, remedy=Hint(hint, blocked.remedy))
 
 
 def _require_none(problems: Sequence[str], record: Record) -> None:

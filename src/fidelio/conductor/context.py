@@ -13,6 +13,7 @@ import msgspec
 
 from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import find_running_loop
+from fidelio.errors import Hint, Text
 from fidelio.workflows.session_definition import load_definition
 
 if TYPE_CHECKING:
@@ -58,16 +59,23 @@ def ignore_event(_: ProgressEvent) -> None:
 class BlockedRun(Exception):
     """The run cannot continue. `worker` is the worker that did not finish its activity, if that is the reason."""
 
-    def __init__(self, reason: str, record: Record, worker: AgentSession | None = None, *, remedy: str = _RUN_AGAIN) -> None:
-        super().__init__(reason)
-        self.reason, self.record, self.worker, self.remedy = reason[:MAX_REASON_LENGTH], record, worker, remedy
+    def __init__(self, reason: Text, record: Record, worker: AgentSession | None = None, *, remedy: Text = _RUN_AGAIN) -> None:
+        super().__init__(str(reason))
+        self.reason = Hint(reason).map_text(lambda text: text[:MAX_REASON_LENGTH])
+        self.record, self.worker, self.remedy = record, worker, remedy
 
 
 class RunContext:
     """Services and state of a run. `root` is the session it was started with; child workflows belong to the same run."""
 
     def __init__(
-        self, workflows: WorkflowService, unit: WorkflowUnit, workers: Workers, on_event: ProgressListener, clock: Clock
+        self,
+        workflows: WorkflowService,
+        unit: WorkflowUnit,
+        workers: Workers,
+        on_event: ProgressListener,
+        render: Callable[[Text], str],
+        clock: Clock,
     ) -> None:
         self.workflows = workflows
         self.unit = unit
@@ -75,7 +83,7 @@ class RunContext:
         self.workers = workers
         self.clock = clock
         self.root = ""
-        self._on_event = on_event
+        self._on_event, self._render = on_event, render
         self._started_at = clock()
         self._workflows: dict[str, Workflow] = {}
 
@@ -112,7 +120,7 @@ class RunContext:
         record: Record,
         *,
         agent: str = "",
-        detail: str = "",
+        detail: Text = "",
         request: str = "",
         step: str | None = None,
     ) -> None:
@@ -124,7 +132,7 @@ class RunContext:
                 activity=record.activity,
                 step=self._find_step(session, record) if step is None else step,
                 agent=agent,
-                detail=detail,
+                detail=self._render(detail),
                 request=request,
                 elapsed_ms=self.clock() - self._started_at,
                 cost_usd=self.workers.cost_usd,

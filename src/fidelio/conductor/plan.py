@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fidelio.conductor.segments import list_triggers
 from fidelio.definitions.models import Workflow
 from fidelio.engine.variables import check_variables
-from fidelio.errors import SessionNotFound, UsageProblem
+from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument
@@ -45,6 +45,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.activity_agents.get(activity, self.agent)
 
 
+def lint_hint(workflow: str) -> Hint:
+    return Hint("See ", Command("lint", workflow), ".")
+
+
 def check_can_start(workflow: Workflow) -> None:
     """Raise for a workflow that cannot be run from a first activity, as the run itself or as a child."""
     if workflow.independent:
@@ -55,7 +59,7 @@ def check_can_start(workflow: Workflow) -> None:
     if workflow.activity(workflow.initial_activity or "") is None:
         raise UsageProblem(
             f"{workflow.id} has the initialActivity {workflow.initial_activity!r}, which is no activity of it.",
-            remedy=f"See `fidelio lint {workflow.id}`.",
+            remedy=lint_hint(workflow.id),
         )
 
 

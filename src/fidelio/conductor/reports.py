@@ -159,7 +159,7 @@ def _complete_steps(
         request = MoveRequest("complete_step", entry.step_id, output=entry.output)
         drafts = apply_move(workflow, report.record, request, context, actor)
         if isinstance(drafts, Refusal):
-            return RejectedReport((f"{drafts.sentence} {drafts.remedy}".strip(),))
+            return RejectedReport((f"{drafts.sentence} {drafts.remedy!s}".strip(),))
         report = AcceptedReport((*report.drafts, *drafts), fold_drafts(report.record, drafts, context.now))
     after = report.record
     fired = [trigger for entry in steps[-1:] for trigger in find_fired_triggers(workflow, before, after, entry.step_id)]

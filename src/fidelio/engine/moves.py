@@ -225,7 +225,7 @@ class _SituationBuilder:
         problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
         if (refusal := build_refusal(problems, self.record.fidelity)) is None:
             return PossibleMove("transition", candidate.to)
-        reason = f"{refusal.sentence} {refusal.remedy}".rstrip()
+        reason = f"{refusal.sentence} {refusal.remedy!s}".rstrip()
         return PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
 
     def _make_closed_move(self, candidate: CandidateTransition) -> PossibleMove:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from fidelio.errors import Text
+
 Status = Literal["active", "blocked", "completed", "cancelled"]
 Fidelity = Literal["advise", "enforce"]
 AnswerMode = Literal["option", "auto_advance", "condition_not_met"]
@@ -232,7 +234,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     code: str
     sentence: str
-    remedy: str = ""
+    remedy: Text = ""
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """The tree of all errors that Fidelio raises.
 
 Each error has a stable `code`, a sentence that says what is wrong, and a `remedy` that says what to do about it. Surfaces show
-both; programs match on `code` or on the class. The sentence may improve, the code does not change.
+both; programs match on `code` or on the class. The sentence may improve, the code does not change. Text that names a command
+is a `Hint`, so that a surface can render it with its own program.
 
     FidelioError
     ├── UsageProblem              the call itself is wrong: an argument, an option, a name
@@ -83,6 +84,7 @@ from fidelio.errors.base import (
     TokenError,
     UsageProblem,
 )
+from fidelio.errors.hints import PROGRAM, Command, Hint, Text, render
 from fidelio.errors.ledger import (
     BadQuery,
     BadRecord,
@@ -118,6 +120,7 @@ from fidelio.errors.workflows import (
 )
 
 __all__ = [
+    "PROGRAM",
     "AgentBusy",
     "AgentError",
     "AgentSessionExists",
@@ -131,6 +134,7 @@ __all__ = [
     "BlueprintNotFound",
     "BrokenBlueprint",
     "ChainBroken",
+    "Command",
     "ComponentNotFound",
     "ConductorFailure",
     "ConversationLost",
@@ -141,6 +145,7 @@ __all__ = [
     "ExecutorUnavailable",
     "ExpiredToken",
     "FidelioError",
+    "Hint",
     "HomeNotFound",
     "HomeProblem",
     "InaccessibleDefinition",
@@ -163,10 +168,12 @@ __all__ = [
     "SessionExists",
     "SessionNotFound",
     "StaleLease",
+    "Text",
     "TokenError",
     "UncheckedAgentInput",
     "UnreadableDefinition",
     "UsageProblem",
     "WorkflowNotFound",
     "WorkflowRefusal",
+    "render",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fidelio.errors.base import FidelioError
+from fidelio.errors.hints import Text
 
 
 class AgentError(FidelioError):
@@ -58,7 +59,7 @@ class BadAgentInput(AgentError):
     code = "agent.bad-input"
     exit_code = 2
 
-    def __init__(self, sentence: str, *, remedy: str = "", schema: Any = None) -> None:
+    def __init__(self, sentence: Text, *, remedy: Text = "", schema: Any = None) -> None:
         super().__init__(sentence, remedy=remedy)
         self.schema = schema
 
@@ -80,7 +81,7 @@ class ExecutorFailure(AgentError):
 
     code = "agent.failed"
 
-    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "failed", partial: str = "") -> None:
+    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "failed", partial: str = "") -> None:
         super().__init__(sentence, remedy=remedy)
         self.reason, self.partial = reason, partial
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from fidelio.errors.hints import Hint, Text
+
 
 class FidelioError(Exception):
     """Base of all errors of Fidelio. `exit_code` is the exit code of the command line.
 
-    `reason` is a stable code that is more precise than the class, if it is known.
+    `text` is the sentence and the remedy with their commands as values, for a surface to render. `reason` is a stable code
+    that is more precise than the class, if it is known.
     """
 
     code: ClassVar[str] = "fidelio"
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, sentence: str, *, remedy: str = "") -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    def __init__(self, sentence: Text, *, remedy: Text = "") -> None:
+        self.sentence = str(sentence)
+        super().__init__(self.sentence)
         self.remedy = remedy
+        self.text = Hint(sentence, " ", remedy) if remedy else Hint(sentence)
         self.reason = ""
 
     def __str__(self) -> str:
-        return f"{self.sentence} {self.remedy}".rstrip()
+        return str(self.text)
 
 
 class UsageProblem(FidelioError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fidelio.errors.base import FidelioError
+from fidelio.errors.hints import Command, Hint
 
 
 class LedgerError(FidelioError):
@@ -60,7 +61,8 @@ class RequestClosed(LedgerError):
     code = "ledger.request-closed"
 
     def __init__(self, request: str, state: str) -> None:
-        super().__init__(f"Request {request} is {state} already.", remedy="See what was answered with `fidelio inbox --all`.")
+        remedy = Hint("See what was answered with ", Command("inbox", "--all"), ".")
+        super().__init__(f"Request {request} is {state} already.", remedy=remedy)
         self.request, self.state = request, state
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fidelio.errors.base import FidelioError
+from fidelio.errors.hints import Text
 
 
 class DefinitionError(FidelioError):
@@ -83,7 +84,7 @@ class WorkflowRefusal(FidelioError):
 
     code = "workflow.refused"
 
-    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "") -> None:
+    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "") -> None:
         super().__init__(sentence, remedy=remedy)
         self.reason = reason
 
@@ -93,7 +94,7 @@ class PersonNeeded(WorkflowRefusal):
 
     code = "workflow.person-needed"
 
-    def __init__(self, sentence: str, *, remedy: str = "", reason: str = "", request: str) -> None:
+    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "", request: str) -> None:
         super().__init__(sentence, remedy=remedy, reason=reason)
         self.request = request
 
@@ -103,6 +104,6 @@ class MoveRefused(WorkflowRefusal):
 
     code = "workflow.move-refused"
 
-    def __init__(self, sentence: str, *, remedy: str = "", reason: str, standing: Any) -> None:
+    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str, standing: Any) -> None:
         super().__init__(sentence, remedy=remedy, reason=reason)
         self.standing = standing

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fidelio.errors import BadRecord
+from fidelio.errors import BadRecord, Command, Hint, RequestNotFound, SessionNotFound
 from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
 
 ID_LENGTH = 200
@@ -198,3 +198,19 @@ def _utf8(text: str, path: str) -> bytes:
             f"The text of {path} has an unpaired surrogate at character {error.start}.",
             remedy="Pass text that UTF-8 can encode.",
         ) from error
+
+
+def session_not_found(session: str) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {session!r:.80}.", remedy=_list_with("sessions"))
+
+
+def name_not_found(name: str) -> SessionNotFound:
+    return SessionNotFound(f"No session is called {name!r:.80}.", remedy=_list_with("sessions"))
+
+
+def request_not_found(request: str) -> RequestNotFound:
+    return RequestNotFound(f"There is no request {request!r:.80}.", remedy=_list_with("inbox"))
+
+
+def _list_with(command: str) -> Hint:
+    return Hint("List them with ", Command(command), ".")

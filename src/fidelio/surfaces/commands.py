@@ -1,7 +1,7 @@
 """The table of commands, and how messages spell a command that a person should type.
 
 A command in a message must work when it is copied: with the program as it is installed here, and for the home in use. Lower
-layers write only `fidelio NAME`; the command line and the servers insert the real program and `--home` when they print it.
+layers use a `Command`; the command line and the servers render it with the real program and `--home` when they print it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import re
 import shlex
 import sys
 
-from fidelio.errors import HomeProblem
+from fidelio.errors import PROGRAM, HomeProblem
 from fidelio.home import find_home
 
-PROGRAM = "fidelio"
 # Command: the module of `surfaces.cli` that defines it, and its line in `fidelio --help`; a command without one is not listed.
 # Only the module of the command that runs is imported. All of them take over a second.
 COMMANDS = {
@@ -58,9 +57,8 @@ def substitute_program(text: str, program: str) -> str:
 
 def find_program() -> str:
     """How a person in this shell starts Fidelio: by name if that is on the PATH, else by path."""
-    import shutil  # noqa: PLC0415  # only for a message, and it brings three compression libraries, 9 ms
-
-    if shutil.which(PROGRAM):
+    candidates = (f"{directory}{os.sep}{PROGRAM}" for directory in os.get_exec_path())
+    if any(os.path.isfile(path) and os.access(path, os.X_OK) for path in candidates):  # noqa: PTH113  # paths as text
         return PROGRAM
     script = sys.argv[0]
     if os.path.basename(script) == "__main__.py":  # noqa: PTH119  # argv[0] as text

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import format_iso
+from fidelio.errors import Command
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
 from fidelio.orchestrator.record.model import AgentSession, Run
@@ -61,7 +62,7 @@ def status_json(session: AgentSession, questions: Sequence[Request] = (), *, ren
         "session_name": session.name,
         "session_id": session.id,
         "run": session.run.number,
-        **run_json(session.run, render=render),
+        **run_json(session.run),
         "question": None if session.question is None else answer_hint(session.question, render=render),
         "queued_messages": session.queued_messages or None,
         "changes": session.changes or None,
@@ -70,13 +71,13 @@ def status_json(session: AgentSession, questions: Sequence[Request] = (), *, ren
     return {key: value for key, value in body.items() if value is not None}
 
 
-def run_json(run: Run, *, render: Render = str) -> dict[str, Any]:
+def run_json(run: Run) -> dict[str, Any]:
     usage = run.usage
     totals = {"turns": usage.turns, "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
     return {
         "state": run.state,
         "reason": run.reason or None,
-        "detail": render(run.detail) or None,
+        "detail": run.detail or None,
         "last_activity": run.last_activity or None,
         "tool_calls": run.tool_calls or None,
         "usage": {**totals, "cost_usd": round(usage.cost_usd, 6)} if any(totals.values()) or usage.cost_usd else None,
@@ -86,7 +87,7 @@ def run_json(run: Run, *, render: Render = str) -> dict[str, Any]:
 
 
 def answer_hint(request: str, *, render: Render = str) -> str:
-    command = render(f"`fidelio answer {request}`")
+    command = render(Command("answer", request))
     return f"a person has to answer request {request}: with answer_agent_question, or {command}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fidelio.errors import FidelioError, UsageProblem
+from fidelio.errors import Command, FidelioError, Text, UsageProblem
 
 P = TypeVar("P", bound=msgspec.Struct)
 # The message of a msgspec error, and the path in the arguments that it refers to.
@@ -74,8 +74,8 @@ Outcome = Done | AskPerson
 Ask = Callable[[str], Awaitable[AskPerson]]
 # Receives the progress of a call: done, total, message.
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
-# Renders a text or an error of ours for the client, with its commands as a person types them.
-Render = Callable[[object], str]
+# Renders a text of ours for the client, with its commands as a person types them.
+Render = Callable[[Text | Command], str]
 
 
 class CallContext(msgspec.Struct):
@@ -171,9 +171,9 @@ class ToolHandlers:
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Called for a call whose arguments failed validation, which no handler sees."""
 
-    def render_error(self, error: FidelioError) -> str:
+    def render_error(self, error: FidelioError) -> Text:
         """The text of an error; the context of the call then renders the commands in it."""
-        return str(error)
+        return error.text
 
 
 class ToolTable:

@@ -75,7 +75,7 @@ async def test_input_that_does_not_fit_is_refused_with_its_problem_and_the_schem
 
     assert words in refused.value.sentence
     assert refused.value.schema == QUESTION
-    assert json.dumps(QUESTION, separators=(",", ":")) in refused.value.remedy
+    assert json.dumps(QUESTION, separators=(",", ":")) in str(refused.value)
 
 
 @proves("blueprints.input")

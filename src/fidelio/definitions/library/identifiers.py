@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fidelio.definitions.reading.document import Format, detect_format
-from fidelio.errors import BadId
+from fidelio.errors import BadId, Command, Hint
 
 _MAX_LENGTH = 200
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
@@ -24,7 +24,7 @@ def check_id(text: str, what: str = "a workflow") -> str:
     if not name or len(name) > _MAX_LENGTH:
         raise BadId(
             f"The id of {what} must have 1 to {_MAX_LENGTH} characters.",
-            remedy="`fidelio list` or the tool list_workflows shows the ids.",
+            remedy=Hint(Command("list"), " or the tool list_workflows shows the ids."),
         )
     if name.startswith(".") or _UNSAFE.search(name) or not name.isprintable():
         raise BadId(

@@ -24,7 +24,15 @@ from fidelio.definitions.library.identifiers import (
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.library.roots import find_candidates, find_unused_files, report_hidden, report_misnamed
 from fidelio.definitions.reading.document import Format
-from fidelio.errors import BadId, ComponentNotFound, InaccessibleDefinition, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import (
+    BadId,
+    Command,
+    ComponentNotFound,
+    Hint,
+    InaccessibleDefinition,
+    UnreadableDefinition,
+    WorkflowNotFound,
+)
 
 _RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
@@ -118,7 +126,9 @@ class WorkflowLocations:
         name = check_id(workflow)
         location = self.memo.get_or_make(("location", name), lambda _: self._search(name))
         if location is None:
-            remedy = suggest_names(name, self.all()) or "`fidelio list` or the tool list_workflows shows what there is."
+            remedy = suggest_names(name, self.all()) or Hint(
+                Command("list"), " or the tool list_workflows shows what there is."
+            )
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
         return location
 

@@ -14,7 +14,8 @@ from typing import Self
 import msgspec
 from msgspec import structs
 
-from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
+from fidelio.errors import BadRecord, SequenceConflict, SessionExists
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import (
     DELETED,
     EncodedChange,
@@ -199,10 +200,6 @@ async def _lock_sessions(connection: Connection, work: Sequence[EncodedChange]) 
 async def require_session(connection: Connection, session: str) -> None:
     if await connection.fetchval("SELECT 1 FROM sessions WHERE id = $1", session) is None:
         raise session_not_found(session)
-
-
-def session_not_found(session: str) -> SessionNotFound:
-    return SessionNotFound(f"There is no session {session!r:.80}.", remedy="List them with `fidelio sessions`.")
 
 
 def _require_not_deleted(session: Session) -> Session:

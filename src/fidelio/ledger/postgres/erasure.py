@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.errors import BadRecord
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange
 from fidelio.ledger.postgres import documents, search_index
-from fidelio.ledger.postgres.apply import commit, session_not_found
+from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.search_index import SearchVectors
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fidelio.errors import LedgerDamaged, SessionNotFound
+from fidelio.errors import LedgerDamaged
+from fidelio.ledger.checks import name_not_found, session_not_found
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
-from fidelio.ledger.postgres.apply import require_session, session_not_found
+from fidelio.ledger.postgres.apply import require_session
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.rows import EVENT, SESSION, to_event, to_session
 
@@ -37,7 +38,7 @@ async def read_session(connection: Connection, id_: str) -> Session:
 async def read_session_by_name(connection: Connection, name: str, namespace: str) -> Session:
     row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE namespace = $1 AND name = $2", namespace, name)
     if row is None:
-        raise SessionNotFound(f"No session is called {name!r:.80}.", remedy="List them with `fidelio sessions`.")
+        raise name_not_found(name)
     return to_session(row)
 
 

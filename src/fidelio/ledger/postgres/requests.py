@@ -5,7 +5,8 @@ The caller of a change has locked the row of the session, so no other transactio
 
 from __future__ import annotations
 
-from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
+from fidelio.errors import BadRecord, RequestClosed, RequestExists
+from fidelio.ledger.checks import request_not_found
 from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
@@ -59,10 +60,6 @@ async def read_request(connection: Connection, request: str) -> Request:
     if row is None:
         raise request_not_found(request)
     return to_request(row)
-
-
-def request_not_found(request: str) -> RequestNotFound:
-    return RequestNotFound(f"There is no request {request!r:.80}.", remedy="List them with `fidelio inbox`.")
 
 
 async def list_requests(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fidelio.errors import BadQuery
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.postgres.apply import session_not_found
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.search import Term, compute_rank, explain_match, iter_fields, parse_query
 

@@ -7,7 +7,8 @@ from collections.abc import Collection
 import apsw
 from msgspec.structs import astuple
 
-from fidelio.errors import BadRecord, SequenceConflict, SessionExists, SessionNotFound
+from fidelio.errors import BadRecord, SequenceConflict, SessionExists
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange, EncodedEvent, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
 from fidelio.ledger.sqlite import documents, jobs, requests
@@ -82,10 +83,6 @@ def _create(connection: apsw.Connection, session: str, create: NewSession, now: 
 def require_session(connection: apsw.Connection, session: str) -> None:
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).get is None:
         raise session_not_found(session)
-
-
-def session_not_found(session: str) -> SessionNotFound:
-    return SessionNotFound(f"There is no session {session!r:.80}.", remedy="List them with `fidelio sessions`.")
 
 
 def _require_free_name(connection: apsw.Connection, namespace: str, name: str) -> None:

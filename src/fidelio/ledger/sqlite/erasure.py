@@ -8,9 +8,10 @@ import apsw
 import msgspec
 
 from fidelio.errors import BadRecord
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange
 from fidelio.ledger.sqlite import search_index as index
-from fidelio.ledger.sqlite.apply import apply, session_not_found
+from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.documents import delete_unused_blobs
 from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.rows import fetch, join_sql

@@ -13,10 +13,11 @@ from typing import Any
 
 import apsw
 
-from fidelio.errors import LedgerClosed, SessionNotFound
+from fidelio.errors import LedgerClosed
+from fidelio.ledger.checks import name_not_found, session_not_found
 from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
-from fidelio.ledger.sqlite.apply import require_session, session_not_found
+from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_error
 from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, join_sql, to_event, to_session
@@ -80,7 +81,7 @@ def read_session(connection: apsw.Connection, id_: str) -> Session:
 def read_session_by_name(connection: apsw.Connection, name: str, namespace: str) -> Session:
     row = connection.execute(_BY_NAME, (namespace, name)).get
     if row is None:
-        raise SessionNotFound(f"No session is called {name!r:.80}.", remedy="List them with `fidelio sessions`.")
+        raise name_not_found(name)
     return to_session(row)
 
 

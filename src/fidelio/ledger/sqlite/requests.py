@@ -6,7 +6,8 @@ from typing import Any
 
 import apsw
 
-from fidelio.errors import BadRecord, RequestClosed, RequestExists, RequestNotFound
+from fidelio.errors import BadRecord, RequestClosed, RequestExists
+from fidelio.ledger.checks import request_not_found
 from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
@@ -62,10 +63,6 @@ def read_request(connection: apsw.Connection, request: str) -> Request:
     if row is None:
         raise request_not_found(request)
     return to_request(row)
-
-
-def request_not_found(request: str) -> RequestNotFound:
-    return RequestNotFound(f"There is no request {request!r:.80}.", remedy="List them with `fidelio inbox`.")
 
 
 def list_requests(

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 import apsw
 
 from fidelio.errors import BadQuery
+from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import FieldMatch, Hit, Query
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.search import MAX_WORD_LENGTH, Term, compute_rank, explain_match, iter_fields, parse_query
-from fidelio.ledger.sqlite.apply import session_not_found
 from fidelio.ledger.sqlite.search_index import Source, document_fields, encode_tag
 
 SplitPhrases = frozenset[Term]

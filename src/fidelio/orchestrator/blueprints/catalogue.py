@@ -19,7 +19,7 @@ from fidelio.definitions.library.files import Files, join_path
 from fidelio.definitions.library.identifiers import escape_name, suggest_names
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.reading.positions import make_error
-from fidelio.errors import BlueprintNotFound, BrokenBlueprint, HomeProblem, UnreadableDefinition
+from fidelio.errors import BlueprintNotFound, BrokenBlueprint, Command, Hint, HomeProblem, UnreadableDefinition
 from fidelio.home import DIRECTORY, Home, user_home
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.reading import read_folder, read_page
@@ -34,7 +34,7 @@ _NAME_RULE = "Use 1 to 64 letters, digits, dashes, dots and underscores, beginni
 # share their cache; two threads, so that a start, which reads one blueprint, does not wait for a list, which reads all.
 _LIST_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
 _READ_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
-_LIST_HINT = "`fidelio agents blueprints` or the tool list_agent_blueprints shows them."
+_LIST_HINT = Hint(Command("agents", "blueprints"), " or the tool list_agent_blueprints shows them.")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class BlueprintCatalogue:
         entries, _ = self._entries(project)
         entry = entries.get(name)
         if entry is None:
-            remedy = f"{suggest_names(name, entries)} {_LIST_HINT}".lstrip()
+            remedy = Hint(f"{suggest_names(name, entries)} ".lstrip(), _LIST_HINT)
             raise BlueprintNotFound(f"Agent not found: no blueprint is called {name}.", remedy=remedy)
         if entry.off:
             raise BlueprintNotFound(

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import cast
 
-from fidelio.errors import ExecutorUnavailable
+from fidelio.errors import Command, ExecutorUnavailable, Hint
 from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Executor, Reporter, Turn, TurnResult
 from fidelio.processes.table import ProcessIdentity
@@ -31,7 +31,7 @@ _KINDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 # Order of preference where no executor is named, the most capable first. Without `scripted`, which does no real work, and
 # `command`, which needs a blueprint.
 _ORDER = ("claude", "codex", "gemini", "opencode", "qwen", "local-model")
-_REMEDY = "Run `fidelio doctor`: it says which agents work on this machine and what the others need."
+_REMEDY = Hint("Run ", Command("doctor"), ": it says which agents work on this machine and what the others need.")
 
 
 class _Executors(Mapping[str, Executor]):
@@ -86,7 +86,7 @@ async def find_working_executor(blueprint: Blueprint = DEFAULT_BLUEPRINT) -> Exe
     if not unsuitable:
         raise ExecutorUnavailable("No agent works on this machine.", remedy=_REMEDY)
     # The first missing executor is the most capable of them.
-    remedy = " ".join((*missing[:1], _REMEDY))
+    remedy = Hint(*(f"{why} " for why in missing[:1]), _REMEDY)
     raise ExecutorUnavailable(f"No agent that could do this works on this machine.{''.join(unsuitable)}", remedy=remedy)
 
 

@@ -9,7 +9,9 @@ from fidelio.errors import (
     AgentSessionExists,
     AgentSessionNotFound,
     AmbiguousAgentSession,
+    Command,
     ExecutorFailure,
+    Hint,
     UsageProblem,
 )
 from fidelio.ledger.model import Session
@@ -17,6 +19,12 @@ from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.record.rules import DIRECTORY_MISSING, MAX_NAME_LENGTH, MAX_QUEUED_MESSAGES, STATUSES
 
 _MAX_CANDIDATES = 10
+_START = Command("agents", "start", tool="start_agent_session")
+_RESUME = Command("agents", "resume", tool="resume_agent_session")
+_SEND = Command("agents", "send", tool="send_agent_message")
+_STOP = Command("agents", "stop", tool="stop_agent_session")
+_STATUS = Command("agents", "status", tool="get_agent_session_status")
+_WAIT = Command("agents", "wait", tool="wait_for_agent_sessions")
 _END_VERBS = {"failed": "failed", "stopped": "was stopped", "lost": "was lost"}
 
 
@@ -29,49 +37,50 @@ def invalid_name(name: str) -> UsageProblem:
 
 def session_exists(name: str, project: str) -> AgentSessionExists:
     return AgentSessionExists(
-        f"Session already exists: {name} in {project}.", remedy="Use `resume_agent_session` or choose a different name."
+        f"Session already exists: {name} in {project}.", remedy=Hint("Use ", _RESUME, " or choose a different name.")
     )
 
 
 def session_missing(name: str, project: str | None) -> AgentSessionNotFound:
     where = f" in {project}" if project else ""
     return AgentSessionNotFound(
-        f"Session does not exist: {name!r:.80}{where}.", remedy="Use `start_agent_session` to create it first."
+        f"Session does not exist: {name!r:.80}{where}.", remedy=Hint("Use ", _START, " to create it first.")
     )
 
 
 def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession:
     candidates = ", ".join(f"{session.record.get('project')} ({session.id})" for session in found[:_MAX_CANDIDATES])
     return AmbiguousAgentSession(
-        f"Session {name} exists in several projects: {candidates}.", remedy="Say which with `project_dir`, or use its id."
+        f"Session {name} exists in several projects: {candidates}.",
+        remedy="Say which with `project_dir` (`--project`), or use its id.",
     )
 
 
 def session_busy(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} is running: its run {session.run.number} is {session.run.state}.",
-        remedy="Use `send_agent_message` to queue a message for its next turn, or `stop_agent_session` to end this turn.",
+        remedy=Hint("Use ", _SEND, " to queue a message for its next turn, or ", _STOP, " to end this turn."),
     )
 
 
 def result_pending(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} is still running: its run {session.run.number} is {session.run.state}.",
-        remedy="Use `get_agent_session_status` or `wait_for_agent_sessions` until it has finished.",
+        remedy=Hint("Use ", _STATUS, " or ", _WAIT, " until it has finished."),
     )
 
 
 def message_queue_full(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} has {MAX_QUEUED_MESSAGES} messages waiting already.",
-        remedy="Wait for its next turn with `wait_for_agent_sessions`, or stop the session.",
+        remedy=Hint("Wait for its next turn with ", _WAIT, ", or stop the session."),
     )
 
 
 def stop_timed_out(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} was asked to stop and is still {session.run.state}.",
-        remedy="Try again in a moment; `fidelio doctor` shows the agent host of this home.",
+        remedy=Hint("Try again in a moment; ", Command("doctor"), " shows the agent host of this home."),
     )
 
 
@@ -80,7 +89,7 @@ def run_unsuccessful(session: AgentSession, run: Run, partial: str) -> ExecutorF
     detail = f": {run.detail.rstrip('.')}" if run.detail else ""
     return ExecutorFailure(
         f"Run {run.number} of session {session.name} {_END_VERBS[run.state]}{reason}{detail}.",
-        remedy="Use `resume_agent_session` to go on.",
+        remedy=Hint("Use ", _RESUME, " to go on."),
         reason=run.reason or run.state,
         partial=partial,
     )
@@ -99,7 +108,8 @@ def project_not_absolute(project: str) -> UsageProblem:
 
 def project_missing(project: str) -> UsageProblem:
     problem = UsageProblem(
-        f"The project directory does not exist: {project}.", remedy="Create it, or give another with `project_dir`."
+        f"The project directory does not exist: {project}.",
+        remedy="Create it, or give another with `project_dir` (`--project`).",
     )
     problem.reason = DIRECTORY_MISSING
     return problem
@@ -107,7 +117,8 @@ def project_missing(project: str) -> UsageProblem:
 
 def question_missing(session: AgentSession, request: str | None) -> UsageProblem:
     asks = f"did not ask {request!r:.80}" if request else "asks nothing"
-    return UsageProblem(f"Session {session.name} {asks}.", remedy="See what waits for an answer with `fidelio inbox`.")
+    remedy = Hint("See what waits for an answer with ", Command("inbox"), ".")
+    return UsageProblem(f"Session {session.name} {asks}.", remedy=remedy)
 
 
 def own_question(session: AgentSession) -> UsageProblem:

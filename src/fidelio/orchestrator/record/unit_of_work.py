@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fidelio.clock import Clock
-from fidelio.errors import SessionNotFound
+from fidelio.errors import Command, Hint, SessionNotFound
 from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
@@ -61,7 +61,8 @@ class AgentRecords:
         """Raise unless this is an agent session with a record; a deleted session has none."""
         if session.kind != "agent" or not session.has_record:
             raise SessionNotFound(
-                f"Session {session.id} is not an agent session.", remedy="List them with `list_agent_sessions`."
+                f"Session {session.id} is not an agent session.",
+                remedy=Hint("List them with ", Command("agents", "list", tool="list_agent_sessions"), "."),
             )
 
     def read(self, raw: str) -> AgentRecord:

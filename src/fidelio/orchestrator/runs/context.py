@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from fidelio.clock import Clock
-from fidelio.errors import BlueprintNotFound, ExecutorUnavailable, UsageProblem
+from fidelio.errors import BlueprintNotFound, Command, ExecutorUnavailable, Hint, UsageProblem
 from fidelio.home import Home
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
@@ -84,7 +84,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         if not found.works:
             raise ExecutorUnavailable(
                 f"Executor {name} does not work on this machine: {found.why}",
-                remedy="`fidelio doctor` shows which executors work, and why the others do not.",
+                remedy=Hint(Command("doctor"), " shows which executors work, and why the others do not."),
             )
         return executor
 

@@ -1,53 +1,16 @@
-"""Terminal output of `fidelio agents`: sessions, events, and errors that name commands instead of tools."""
+"""Terminal output of `fidelio agents`: sessions and events."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from fidelio.clock import format_iso
-from fidelio.errors import FidelioError
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.surfaces.cli.context import CliContext, escape_line, json_text, print_json
-from fidelio.surfaces.commands import substitute_program
 from fidelio.surfaces.views import status_json
-
-# Tool of the orchestrator: the command that does the same.
-_COMMANDS = {
-    "start_agent_session": "agents start",
-    "resume_agent_session": "agents resume",
-    "send_agent_message": "agents send",
-    "stop_agent_session": "agents stop",
-    "list_agent_sessions": "agents list",
-    "get_agent_session_status": "agents status",
-    "get_agent_session_result": "agents result",
-    "wait_for_agent_sessions": "agents wait",
-}
-_TOOL_MENTION = re.compile("`(" + "|".join((*_COMMANDS, "project_dir")) + ")`")
-
-
-class AgentGroup(click.Group):
-    """A click group whose errors name commands and options instead of the tools and parameters of the orchestrator."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FidelioError as error:
-            error.remedy = replace_tool_names(error.remedy, ctx.ensure_object(CliContext).program)
-            raise
-
-
-def replace_tool_names(remedy: str, program: str) -> str:
-    """Replace the tools and parameters that a remedy mentions by commands and options."""
-
-    def name_command(mention: re.Match[str]) -> str:
-        return "`--project`" if mention[1] == "project_dir" else f"`{program} {_COMMANDS[mention[1]]}`"
-
-    return _TOOL_MENTION.sub(name_command, remedy)
 
 
 def session_row(session: AgentSession) -> dict[str, str]:
@@ -64,9 +27,7 @@ def session_row(session: AgentSession) -> dict[str, str]:
 
 def print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
     """Print the status of a session and the requests that wait for a person."""
-    body = status_json(session, requests)
-    # Both may mention commands.
-    body |= {key: substitute_program(body[key], cli.program) for key in ("detail", "question") if key in body}
+    body = status_json(session, requests, render=cli.render)
     if as_json:
         print_json(body)
         return

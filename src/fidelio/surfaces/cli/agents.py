@@ -14,7 +14,7 @@ from fidelio.orchestrator.record.model import AgentSession, RunResult, StartAgen
 from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
-from fidelio.surfaces.cli.agent_rendering import AgentGroup, print_event, print_session, session_row
+from fidelio.surfaces.cli.agent_rendering import print_event, print_session, session_row
 from fidelio.surfaces.cli.context import (
     CliContext,
     F,
@@ -35,7 +35,7 @@ POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
-@click.group("agents", cls=AgentGroup)
+@click.group("agents")
 def agents_command() -> None:
     """Start, watch, resume and stop agents."""
 

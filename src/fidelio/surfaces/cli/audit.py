@@ -23,7 +23,6 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
-from fidelio.surfaces.commands import substitute_program
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
 
@@ -44,7 +43,7 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         who, what = escape_line(call["aid"]), escape_line(call["name"])
         click.echo(f"{format_iso(call['time'])}  {who:<14} {what}{activity}: {status}, {call['ms']} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
-            click.echo(f"    {escape_line(substitute_program(note, cli.program))}")
+            click.echo(f"    {escape_line(note)}")
 
 
 @click.command("report")
@@ -86,7 +85,7 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
     click.echo(f"  started {format_iso(report.started_at)}, {state}; {report.fidelity}; agents: {_join_names(report.agents)}")
     click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
     for line in _iter_facts(report):
-        click.echo(f"  {escape_line(substitute_program(line, cli.program))}")
+        click.echo(f"  {escape_line(cli.render(line))}")
     for visit in report.visits:
         _print_visit(cli, visit)
     if report.never_entered:
@@ -141,7 +140,7 @@ def _print_visit(cli: CliContext, visit: Visit) -> None:
     for answer in visit.answers:
         _print_answer(cli, answer)
     for difference in visit.differences:
-        click.echo(f"  ! {escape_line(substitute_program(difference, cli.program))}")
+        click.echo(f"  ! {escape_line(difference)}")
 
 
 def _step_lines(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:

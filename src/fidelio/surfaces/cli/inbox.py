@@ -12,7 +12,7 @@ import msgspec
 from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
-from fidelio.errors import RequestNotFound
+from fidelio.errors import Command, Hint, RequestNotFound
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
@@ -128,7 +128,7 @@ async def _resolve_session(records: Records, session: str | None) -> str | None:
 def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
     return RequestNotFound(
         f"There is no request {request!r:.80} in {describe_ledger(cli.settings)}.",
-        remedy="List the requests with `fidelio inbox`, or name another home with --home DIR.",
+        remedy=Hint("List the requests with ", Command("inbox"), ", or name another home with --home DIR."),
     )
 
 

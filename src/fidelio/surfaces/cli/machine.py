@@ -13,7 +13,7 @@ from typing import Literal
 
 import click
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from fidelio.app.records import sqlite_version
 from fidelio.errors import FidelioError, UsageProblem
@@ -29,7 +29,6 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
-from fidelio.surfaces.commands import substitute_program
 from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
 State = Literal["ok", "optional", "warning", "problem"]
@@ -89,18 +88,11 @@ async def run_checks(cli: CliContext) -> list[Check]:
 
 
 async def _run_check(name: str, check: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
-    found = await _catch_problems(name, check, cli)
-    return replace(
-        found, sentence=substitute_program(found.sentence, cli.program), remedy=substitute_program(found.remedy, cli.program)
-    )
-
-
-async def _catch_problems(name: str, check: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
     try:
         found = check(cli)
         return found if isinstance(found, Check) else await found
     except FidelioError as error:
-        return Check(name, "problem", error.sentence, "Fidelio cannot start.", error.remedy)
+        return Check(name, "problem", error.sentence, "Fidelio cannot start.", cli.render(error.remedy))
     except OSError as error:
         return Check(name, "problem", f"The check failed: {error}.", "It may not work.", "Check owner and mode.")
 
@@ -172,7 +164,7 @@ async def _check_agents(cli: CliContext) -> Check:
     if not is_active:
         return Check("agents", "ok", "No agent is running or queued.")
     log = cli.settings.home.worker_log
-    remedy = f"Run them with `fidelio work`. Why no process does is possibly in {log} or in the log of your server."
+    remedy = f"Run them with `{cli.program} work`. Why no process does is possibly in {log} or in the log of your server."
     return Check(
         "agents", "warning", "Agents have work, and no process of this home runs them.", "They do not continue.", remedy
     )
@@ -189,7 +181,7 @@ def _check_workflows(cli: CliContext) -> Check:
             f"{len(files)} of the files of {len(entries)} workflows have errors: {', '.join(files[:MAX_FILES_SHOWN])}"
             f"{', ...' if len(files) > MAX_FILES_SHOWN else '.'}",
             "Agents cannot use what these files define.",
-            "`fidelio lint` shows file, line and remedy.",
+            f"`{cli.program} lint` shows file, line and remedy.",
         )
     return Check("workflows", "ok", f"{len(entries)} workflows can be read, with all their files.")
 

@@ -16,9 +16,9 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
-from fidelio.errors import FidelioError, UsageProblem
+from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
 from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line
-from fidelio.surfaces.commands import COMMANDS, PROGRAM, add_home_option, find_program, substitute_program
+from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
 # Exit codes in addition to those of the error classes; docs/reference/cli.md lists them all.
@@ -52,8 +52,7 @@ class LazyGroup(click.Group):
         except (FidelioError, BaseExceptionGroup) as error:
             cause, context = _unwrap_error(error), ctx.find_object(CliContext)
             if isinstance(cause, FidelioError) and context is not None:
-                cause.sentence = substitute_program(cause.sentence, context.program)
-                cause.remedy = substitute_program(cause.remedy, context.program)
+                cause.text = Hint(context.render(cause.text))
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's

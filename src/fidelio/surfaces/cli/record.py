@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import format_iso
-from fidelio.errors import ChainBroken, UsageProblem
+from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Hit, Query, Session
 from fidelio.surfaces.cli.context import (
@@ -142,7 +142,9 @@ def verify_command(cli: CliContext, session: str | None, everything: bool, heads
     A chain alone does not show that its end was cut off. For that, pass a head that was printed earlier with --head.
     """
     if (session is None) is not everything:
-        raise UsageProblem("verify needs a session or --all, and not both.", remedy="`fidelio sessions` lists the sessions.")
+        raise UsageProblem(
+            "verify needs a session or --all, and not both.", remedy=Hint(Command("sessions"), " lists the sessions.")
+        )
 
     expected = [_parse_head(text) for text in heads]
 
@@ -178,7 +180,7 @@ def _parse_head(text: str) -> bytes:
     if len(head) != 32:
         raise UsageProblem(
             f"--head has the invalid value {text!r:.80}; it needs 64 hexadecimal digits.",
-            remedy="`fidelio verify SESSION --json` prints one.",
+            remedy=Hint(Command("verify", "SESSION", "--json"), " prints one."),
         )
     return head
 

@@ -23,7 +23,6 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
-from fidelio.surfaces.commands import substitute_program
 
 PROGRESS_LINES = {
     "entered": "{agent} begins",
@@ -74,7 +73,7 @@ def run_command(
     async def work() -> None:
         async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
             plan = await _build_plan(application, directory, options)
-            conductor = await application.conductor(watch=display.show)
+            conductor = await application.conductor(display.show, cli.render)
             found = await conductor.find_or_start(plan, force_new=options["anew"])
             display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
             await conductor.run(found.session)
@@ -133,7 +132,7 @@ class Display:
 
     def _describe(self, happening: ProgressEvent) -> str:
         values = {name: escape_line(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
-        values["detail"] = substitute_program(values["detail"].replace(TERMINAL, "the end"), self._program)
+        values["detail"] = values["detail"].replace(TERMINAL, "the end")
         return PROGRESS_LINES[happening.kind].format(program=self._program, **values)
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import BadToken, ExpiredToken, UsageProblem
-from fidelio.surfaces.commands import PROGRAM, substitute_program
+from fidelio.errors import PROGRAM, BadToken, ExpiredToken, UsageProblem, render
+from fidelio.surfaces.commands import substitute_program
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.seal import Seal
 from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
@@ -184,7 +184,7 @@ class ServedTools:
 
 def _make_renderer(program: str) -> Render:
     """Return the function that inserts `program` into the commands of a text, where replies write plain `fidelio`."""
-    return str if program == PROGRAM else lambda text: substitute_program(str(text), program)
+    return lambda text: substitute_program(render(text, program), program)
 
 
 def list_schema_resources() -> tuple[McpResource, ...]:

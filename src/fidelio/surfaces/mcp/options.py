@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
+
+_HELP = Command("mcp", "--help")
 
 
 class CommandOption(msgspec.Struct, frozen=True):
@@ -93,10 +95,10 @@ def parse_options(arguments: Sequence[str]) -> McpOptions:
         flag, equals, value = rest.pop(0).partition("=")
         option = known.get(flag)
         if option is None or (option.is_flag and equals):
-            raise UsageProblem(f"fidelio mcp has no option {flag!r}.", remedy="`fidelio mcp --help` lists them.")
+            raise UsageProblem(f"fidelio mcp has no option {flag!r}.", remedy=Hint(_HELP, " lists them."))
         if not option.is_flag and not equals:
             if not rest:
-                raise UsageProblem(f"{flag} needs a value.", remedy="`fidelio mcp --help` shows which.")
+                raise UsageProblem(f"{flag} needs a value.", remedy=Hint(_HELP, " shows which."))
             value = rest.pop(0)
         values[option.name] = _read_value(option, value, values)
     return McpOptions(**values)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fidelio.errors import FidelioError, UsageProblem
+from fidelio.errors import Command, FidelioError, UsageProblem
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -142,7 +142,7 @@ class CallDispatcher:
         except ProtocolError:
             raise
         except FidelioError as error:
-            return Done(context.render(error), is_error=True).as_result()
+            return Done(context.render(error.text), is_error=True).as_result()
         except Exception as error:  # noqa: BLE001  # the outermost boundary of a request: the client must get a reply
             traceback.print_exc(file=sys.stderr)
             text = f"Unexpected {type(error).__name__} in {tool}; details are in the server's log."
@@ -236,7 +236,7 @@ async def _reply_waiting(question: AskPerson, call: _Call, remark: str = "") -> 
 
 def _default_waiting_reply(question: AskPerson, context: CallContext) -> Done:
     options = ", ".join(option.id for option in question.options)
-    how = context.render(f"`fidelio answer {question.request_id} OPTION`")
+    how = context.render(Command("answer", question.request_id, "OPTION"))
     return Done(
         f"This waits for a person: {question.message}\n"
         f"It is answered with {how}, where OPTION is one of: {options}. Then call this tool again."

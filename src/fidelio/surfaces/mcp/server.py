@@ -11,9 +11,9 @@ from types import ModuleType
 
 from fidelio.app.application import Application
 from fidelio.definitions.library.search_path import open_library
-from fidelio.errors import FidelioError
+from fidelio.errors import PROGRAM, Command, FidelioError, Hint, Text, render
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.commands import PROGRAM, add_home_option, find_program, substitute_program
+from fidelio.surfaces.commands import add_home_option, find_program
 from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.surfaces.mcp.endpoint import Identity, RequestStates
 from fidelio.surfaces.mcp.options import McpOptions, parse_options
@@ -29,17 +29,18 @@ def run(arguments: Sequence[str]) -> int:
         options = parse_options(arguments)
         return serve(options)
     except FidelioError as error:
-        _print_error(str(error), options)
+        _print_error(error.text, options)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  # outermost boundary: agents show their users the last line
-        _print_error(f"Unexpected {type(error).__name__}: {error}. `fidelio doctor` looks for the cause.", options)
+        unexpected = f"Unexpected {type(error).__name__}: {error}. "
+        _print_error(Hint(unexpected, Command("doctor"), " looks for the cause."), options)
         return 70
 
 
-def _print_error(message: str, options: McpOptions) -> None:
-    print(f"fidelio: {substitute_program(message, add_home_option(find_program(), options.home))}", file=sys.stderr)
+def _print_error(message: Text, options: McpOptions) -> None:
+    print(f"fidelio: {render(message, add_home_option(find_program(), options.home))}", file=sys.stderr)
 
 
 def serve(options: McpOptions) -> int:

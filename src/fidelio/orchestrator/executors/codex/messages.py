@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from fidelio.errors import ConversationLost, ExecutorFailure
+from fidelio.errors import Command, ConversationLost, ExecutorFailure, Hint
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.common import mcp_tool_name
 from fidelio.orchestrator.executors.contract import Reporter, TurnResult
@@ -55,7 +55,7 @@ def convert_message(value: Any, shape: type[T], what: str) -> T:
         raise ExecutorFailure(
             f"Codex sent {what} with an unexpected structure: {error}.",
             reason="protocol",
-            remedy="Try another version of Codex; `fidelio doctor` says which one is installed.",
+            remedy=Hint("Try another version of Codex; ", Command("doctor"), " says which one is installed."),
         ) from error
 
 

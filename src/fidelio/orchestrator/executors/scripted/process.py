@@ -59,9 +59,9 @@ async def main() -> None:
     try:
         done = await play_turn(turn, PrintingReporter(), crash=os._exit, environment=os.environ)
     except ExecutorFailure as error:
-        lines.print_line(lines.FailureLine(error.sentence, error.reason, error.partial, error.remedy))
+        lines.print_line(lines.FailureLine(error.sentence, error.reason, error.partial, str(error.remedy)))
     except FidelioError as error:
-        lines.print_line(lines.FailureLine(error.sentence, error.code, "", error.remedy))
+        lines.print_line(lines.FailureLine(error.sentence, error.code, "", str(error.remedy)))
     else:
         lines.print_line(lines.ResultLine(done.text, done.data))
 

@@ -17,7 +17,7 @@ from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
-from fidelio.errors import DefinitionError, FidelioError, PersonNeeded
+from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, Text
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity, none_if_unset
 from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
@@ -39,9 +39,9 @@ class Dialect(ToolHandlers):
         if isinstance(token, str) and token:
             await (await self.app.workflows()).record_refused_call(tool, token, error)
 
-    def render_error(self, error: FidelioError) -> str:
+    def render_error(self, error: FidelioError) -> Text:
         """Return the text of an error, without the directories of the server."""
-        return self.app.remove_root_paths(str(error))
+        return error.text.map_text(self.app.remove_root_paths)
 
     async def describe_health(self) -> dict[str, Any]:
         """Return the body of health_check."""
@@ -60,7 +60,9 @@ class Dialect(ToolHandlers):
         async def record_unanswered() -> None:
             await (await self.app.workflows()).record_refused_call(tool, token, needed, session=question.session)
 
-        return replace(question, waiting_reply=Done(context.render(needed), is_error=True), record_unanswered=record_unanswered)
+        return replace(
+            question, waiting_reply=Done(context.render(needed.text), is_error=True), record_unanswered=record_unanswered
+        )
 
 
 def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
@@ -104,7 +106,7 @@ def origin_json(context: CallContext, definition: DefinitionOrigin) -> dict[str,
     return {"source": definition.source, "drift": [context.render(warning) for warning in definition.warnings]}
 
 
-def validation_json(context: CallContext, warnings: Sequence[str]) -> dict[str, Any]:
+def validation_json(context: CallContext, warnings: Sequence[Text]) -> dict[str, Any]:
     """The `validation` object of `_meta`: status and warnings of a call."""
     return {"status": "warning" if warnings else "valid", "warnings": [context.render(warning) for warning in warnings]}
 

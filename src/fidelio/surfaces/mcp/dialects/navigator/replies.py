@@ -35,7 +35,7 @@ def render_situation(context: CallContext, found: NavigatorReply) -> Done:
 
 def render_refusal(context: CallContext, refusal: WorkflowRefusal, standing: NavigatorView, state: str) -> Done:
     """Return the reply to a refused move: the error, and the unchanged situation with its possible actions."""
-    message = context.render(refusal)
+    message = context.render(refusal.text)
     body = _describe_situation(context, standing, f"Action failed: {message}", state, success=False)
     return Done(as_json({**body, "error": {"code": _find_code(refusal.reason), "message": message}}), is_error=True)
 

@@ -90,7 +90,7 @@ class AgentToolset(ToolHandlers):
         try:
             session = await service.start(start)
         except BadAgentInput as error:
-            return Done(context.render(error), is_error=True, structured={"schema": error.schema})
+            return Done(context.render(error.text), is_error=True, structured={"schema": error.schema})
         return await self._reply_to_start(context, service, session, "started", in_background=arguments.is_async)
 
     async def resume_agent_session(self, arguments: ResumeAgentSession, context: CallContext) -> Done:

@@ -92,7 +92,7 @@ def render_result_part(result: RunResult, offset: int = 0, limit: int = RESULT_C
 def render_failure(context: CallContext, failure: ExecutorFailure, limit: int = RESULT_CHARACTERS) -> Done:
     """Return the reason of a failure, and the end of the agent's output until then."""
     partial_output = f"\n\nUntil then it had said:\n\n{failure.partial[-limit:]}" if failure.partial else ""
-    return Done(f"{context.render(failure)}{partial_output}", is_error=True)
+    return Done(f"{context.render(failure.text)}{partial_output}", is_error=True)
 
 
 def events_json(events: Sequence[Event], after: int, *, more: bool, questions: Sequence[Request] = ()) -> dict[str, Any]:

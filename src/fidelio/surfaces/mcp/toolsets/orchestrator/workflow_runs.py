@@ -12,7 +12,7 @@ from fidelio.conductor.conductor import Conductor
 from fidelio.conductor.context import ignore_event
 from fidelio.conductor.plan import DEFAULT_WORKER, Plan
 from fidelio.engine.record import Record
-from fidelio.errors import ConductorFailure
+from fidelio.errors import Command, ConductorFailure, FidelioError, Hint, Text
 from fidelio.surfaces.mcp.toolsets.orchestrator.parameters import RunWorkflow
 from fidelio.toolkit import CallContext
 from fidelio.workflows.service import WorkflowService
@@ -42,7 +42,7 @@ class WorkflowRuns:
         self._app = app
         self._tasks: dict[str, asyncio.Task[object]] = {}
         # Reasons of failed runs that could not record the failure themselves.
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, Text] = {}
 
     async def run(self, context: CallContext, plan: Plan, *, anew: bool, seconds: float) -> dict[str, Any]:
         """Start or continue the run, and return its status after at most `seconds`."""
@@ -61,7 +61,8 @@ class WorkflowRuns:
         self._tasks.pop(session, None)
         problem = None if task.cancelled() else task.exception()
         if problem is not None and not isinstance(problem, ConductorFailure):
-            self._failures[session] = f"{problem} Call run_workflow again to continue the run."
+            text = problem.text if isinstance(problem, FidelioError) else str(problem)
+            self._failures[session] = Hint(text, " Call run_workflow again to continue the run.")
 
     async def _watch(self, context: CallContext, conductor: Conductor, session: str, seconds: float) -> None:
         """Wait for the end of the run, and report its progress to the client."""
@@ -89,8 +90,8 @@ class WorkflowRuns:
         return {key: value for key, value in body.items() if value}
 
 
-async def _answer_command(service: WorkflowService, record: Record) -> str:
+async def _answer_command(service: WorkflowService, record: Record) -> Command | None:
     """Return the command that answers the open request of the run, or of the workflow that it has started."""
     while record.suspended_by:
         record = await service.current_record(record.suspended_by)
-    return f"`fidelio answer {record.waiting.request} OPTION`" if record.waiting else ""
+    return Command("answer", record.waiting.request, "OPTION") if record.waiting else None
