@@ -19,12 +19,12 @@ from fidelio.conductor.context import CONDUCTOR, BlockedRun, ProgressListener, R
 from fidelio.conductor.history import describe_cancellation, is_report_recorded
 from fidelio.conductor.limits import check_loop, check_run_limits
 from fidelio.conductor.plan import (
+    LINT_HINT,
     RUN_FAILED,
     Plan,
     check_can_start,
     check_plan,
     find_unfinished_run,
-    lint_hint,
     list_reachable_workflows,
     load_last_failure,
     load_plan,
@@ -293,7 +293,7 @@ class Conductor:
                 raise BlockedRun(
                     f"{record.workflow} has no transition from {record.activity or 'its start'}.",
                     record,
-                    remedy=lint_hint(record.workflow),
+                    remedy=LINT_HINT,
                 )
 
     async def _move(self, session: str, record: Record, move: Move) -> list[str]:
@@ -304,7 +304,7 @@ class Conductor:
         self._report_warnings(session, record, outcome.warnings)
         return []
 
-    def _report_warnings(self, session: str, record: Record, warnings: Sequence[str]) -> None:
+    def _report_warnings(self, session: str, record: Record, warnings: Sequence[Text]) -> None:
         for warning in warnings:
             self._context.report_progress("working", session, record, agent=CONDUCTOR, detail=warning)
 

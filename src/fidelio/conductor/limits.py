@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fidelio.conductor.context import BlockedRun
 from fidelio.conductor.history import count_visits_outside_loops
-from fidelio.conductor.plan import lint_hint
+from fidelio.conductor.plan import LINT_HINT
 from fidelio.engine.progress import find_loop_items
 from fidelio.engine.scope import collect_values
 
@@ -44,7 +44,7 @@ def check_loop(workflow: Workflow, record: Record, loop: Loop) -> None:
     missing = [name for name in loop.activities if workflow.activity(name) is None]
     if missing:
         reason = f"Loop {loop.id} of {record.activity} goes through {missing[0]!r}, which is no activity of {workflow.id}."
-        raise BlockedRun(reason, record, remedy=lint_hint(workflow.id))
+        raise BlockedRun(reason, record, remedy=LINT_HINT)
     iterations = min(len(find_loop_items(loop, collect_values(workflow, record)) or ()), loop.max_iterations)
     if iterations > MAX_REPETITIONS:
         reason = f"Loop {loop.id} of {record.activity} needs {iterations} iterations; the limit is {MAX_REPETITIONS}."

@@ -24,6 +24,7 @@ from fidelio.locks import FileLock
 
 DEFAULT_WORKER = "workflow-worker"
 DEFAULT_TRIES = 3
+LINT_HINT = Hint("See ", Command("lint"), ".")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,10 +46,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.activity_agents.get(activity, self.agent)
 
 
-def lint_hint(workflow: str) -> Hint:
-    return Hint("See ", Command("lint", workflow), ".")
-
-
 def check_can_start(workflow: Workflow) -> None:
     """Raise for a workflow that cannot be run from a first activity, as the run itself or as a child."""
     if workflow.independent:
@@ -59,7 +56,7 @@ def check_can_start(workflow: Workflow) -> None:
     if workflow.activity(workflow.initial_activity or "") is None:
         raise UsageProblem(
             f"{workflow.id} has the initialActivity {workflow.initial_activity!r}, which is no activity of it.",
-            remedy=lint_hint(workflow.id),
+            remedy=LINT_HINT,
         )
 
 
