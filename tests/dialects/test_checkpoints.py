@@ -298,7 +298,7 @@ async def test_nobody_is_sent_to_a_tool_that_refuses_where_a_person_is_demanded(
 
     for words in (asked.text, *(reply.text for reply in held)):
         assert "Only a person may answer it." in words
-        assert "answers with: fidelio answer r_" in words
+        assert "answers with: `fidelio answer r_" in words
         assert "Resolve it with respond_checkpoint" not in words
         assert "resolves it with respond_checkpoint" not in words
 

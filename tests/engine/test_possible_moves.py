@@ -56,7 +56,7 @@ def test_only_where_moves_are_enforced_an_unknown_way_is_blocked() -> None:
     strict = made(FORK, started(entered("one"), fidelity="enforce"), MoveRequest("complete_step", "s", output="o"))
     found = describe_situation(FORK, strict)
     assert found.required == ()
-    assert "[p] without a value. Report p in `variables`." in blocked(found, "three").reason
+    assert "[p] without a value. Report p in `variables`." in str(blocked(found, "three").reason)
     refused = make(FORK, strict, go("two"))
     assert isinstance(refused, Refusal)
     assert refused.code == "not-known"
@@ -110,7 +110,7 @@ def test_a_server_that_wants_people_offers_neither_default_nor_dismissal() -> No
 
     assert [move.action for move in free.optional] == ["dismiss_checkpoint", "take_default"]
     assert held.optional == ()
-    assert {move.action for move in held.blocked if "by a person" in move.reason} == {"dismiss_checkpoint", "take_default"}
+    assert {move.action for move in held.blocked if "by a person" in str(move.reason)} == {"dismiss_checkpoint", "take_default"}
     assert (free.required[0].person, held.required[0].person) == (False, True)
     how = AnswerContext(NOW + 10, demands_person=True, min_response_ms=0)
     for action in ("dismiss_checkpoint", "take_default"):
@@ -123,7 +123,7 @@ def test_a_default_that_is_no_option_is_not_offered() -> None:
     found = describe_situation(workflow(activity("one", checkpoints=[lost])), at("one", yielded("c")), now=NOW + 10)
 
     assert found.optional == ()
-    assert "Invalid option 'gone'" in found.blocked[0].reason
+    assert "Invalid option 'gone'" in str(found.blocked[0].reason)
 
 
 @proves("navigator.loop-items")

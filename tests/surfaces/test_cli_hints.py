@@ -10,18 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 import fidelio as package
 from fidelio.app.agents import open_agents
 from fidelio.app.application import Application
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger import open_ledger
 from fidelio.orchestrator.record.model import StartAgent
 from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.settings import load_settings
-from fidelio.surfaces.cli.main import run
-from fidelio.surfaces.commands import COMMANDS, add_home_option, substitute_program
+from fidelio.surfaces.cli.main import cli, run
+from fidelio.surfaces.commands import COMMANDS, add_home_option
 from tests.dialects.conftest import playing
 from tests.dialects.gates.conftest import payload
 from tests.dialects.sample_workflow import write_sample_workflow
@@ -193,42 +194,98 @@ def test_a_script_in_the_working_directory_is_named_so_that_a_shell_finds_it(she
 
 
 @proves("hints.home")
-def test_commands_in_an_error_are_replaced_and_similar_text_is_kept(
+def test_commands_in_an_error_are_rendered_and_similar_text_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise UsageProblem("It was not begun by `fidelio run` in my fidelio run/x.")
+        raise UsageProblem("My file is called `fidelio run`: fidelio run/x.", remedy=Hint("See ", Command("run"), "."))
 
     monkeypatch.setattr(Application, "open_library", fail)
     code = run(["--home", HOME, "list"])
 
     assert code == UsageProblem.exit_code
-    assert " --home 'my home' run` in my fidelio run/x.\n" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "`fidelio run`: fidelio run/x. See `" in error
+    assert error.endswith(" --home 'my home' run`.\n")
 
 
 @proves("hints.home", "hints.program")
-def test_only_commands_are_rewritten_and_each_once() -> None:
-    program = add_home_option("bin/fidelio", "there")
+def test_a_command_is_rendered_with_the_program_and_its_words_are_quoted() -> None:
+    hint = Hint("Try ", Command("lint", "my flow"), " or ", Hint(Command("agents", "list", tool="list_agent_sessions"), "."))
 
-    assert substitute_program("Try `fidelio sessions`, or: fidelio answer r_1 OPTION.", program) == (
-        "Try `bin/fidelio --home there sessions`, or: bin/fidelio --home there answer r_1 OPTION."
+    assert str(hint) == "Try `fidelio lint 'my flow'` or `list_agent_sessions`."
+    assert hint.render(add_home_option("bin/fidelio", "there"), tools=False) == (
+        "Try `bin/fidelio --home there lint 'my flow'` or `bin/fidelio --home there agents list`."
     )
-    for text in ("the fidelio server", "fidelio: no", substitute_program("`fidelio inbox`", program), "a fidelio run/x"):
-        assert substitute_program(text, program) == text
 
 
 @proves("hints.home", "hints.servers")
-def test_every_command_in_the_source_is_in_backticks_or_after_a_colon() -> None:
-    """Also at the beginning of a string."""
-    named = re.compile(rf"(?<!^)(?<!`)(?<!: )\bfidelio (?:{'|'.join(COMMANDS)})\b")
+def test_a_command_that_is_put_into_a_string_is_an_error() -> None:
+    for value in (Command("inbox"), Hint(Command("inbox"))):
+        with pytest.raises(TypeError, match="cannot be rendered any more"):
+            f"{value}"
+
+
+@proves("hints.home", "hints.servers")
+def test_every_command_in_the_source_exists_and_parses() -> None:
+    commands = {words: file for file in SOURCE.rglob("*.py") for words in commands_in(ast.parse(file.read_text()))}
+
+    assert len(commands) > 20
+    for words in commands:
+        parse(words)
+
+
+@proves("hints.home", "hints.servers")
+@pytest.mark.parametrize("words", [("nosuch",), ("agents", "nosuch"), ("sessions", "--nope"), ("answer", "r_1", "yes", "no")])
+def test_a_command_that_does_not_exist_is_found(words: tuple[str, ...]) -> None:
+    with pytest.raises((AssertionError, click.UsageError)):
+        parse(words)
+
+
+@proves("hints.home", "hints.servers")
+def test_no_string_in_the_source_contains_a_command() -> None:
+    """Except docstrings and the help of options, which no surface renders."""
+    named = re.compile(rf"\bfidelio (?:{'|'.join(COMMANDS)})\b")
     for file in SOURCE.rglob("*.py"):
         found = [text for text in strings_in(ast.parse(file.read_text())) if named.search(text)]
         assert not found, file
 
 
+@proves("hints.home", "hints.servers")
+def test_no_surface_rewrites_text_with_a_regular_expression() -> None:
+    for file in (SOURCE / "surfaces").rglob("*.py"):
+        calls = (node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+        assert not [call for call in calls if isinstance(call, ast.Attribute) and call.attr in ("sub", "subn")], file
+
+
+def parse(words: tuple[str, ...]) -> None:
+    """Parse a command line without running it. A command without arguments may be named without those that it requires."""
+    command: click.Command = cli
+    context, rest = click.Context(command), list(words)
+    while isinstance(command, click.Group):
+        found = command.get_command(context, rest.pop(0)) if rest else None
+        assert found is not None, words
+        command = found
+    try:
+        command.make_context(words[0], list(rest))
+    except click.exceptions.Exit:
+        assert "--help" in rest
+    except click.MissingParameter:
+        assert not rest, words
+
+
+def commands_in(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """The words of every `Command`; a word that is not a constant becomes `x`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+            words = [word.value if isinstance(word, ast.Constant) else "x" for word in node.args]
+            yield tuple(map(str, words))
+
+
 def strings_in(tree: ast.Module) -> Iterator[str]:
-    """All string constants except docstrings."""
+    """All string constants except docstrings and the help of options."""
     about = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    about |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "help"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about:
             yield node.value

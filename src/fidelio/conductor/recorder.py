@@ -20,7 +20,7 @@ from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.record import Record
 from fidelio.engine.state import Refusal
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
-from fidelio.errors import WorkflowRefusal
+from fidelio.errors import Text, WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
@@ -85,7 +85,7 @@ class ActivityRecorder:
             await self._unit.perform(_TOOL, self._context.conductor_token(session, record), decide)
         return bool(triggers)
 
-    async def advance_loop(self, session: str, record: Record, loop: str) -> tuple[str, ...]:
+    async def advance_loop(self, session: str, record: Record, loop: str) -> tuple[Text, ...]:
         """Enter the first or the next iteration of a loop; return the warnings of that move."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[None]:

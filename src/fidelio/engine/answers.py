@@ -16,6 +16,7 @@ from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoint
 from fidelio.engine.scope import collect_reported_values
 from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record, Refusal
+from fidelio.errors import Command, Hint
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -108,9 +109,8 @@ def resolve_answer(
     activity = workflow.activity(waiting.activity)
     checkpoint = find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
     if checkpoint is None:
-        remedy = (
-            f"Its definition has changed. It can still be answered as it was asked: fidelio answer {waiting.request} OPTION."
-        )
+        answer = Command("answer", waiting.request, "OPTION")
+        remedy = Hint("Its definition has changed. It can still be answered as it was asked: ", answer, ".")
         return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity), remedy)
     return _decide(_OpenRequest(workflow, record, checkpoint, waiting), choice, mode, context)
 
@@ -191,7 +191,7 @@ def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal 
 
 
 def _refuse_without_person(question: _OpenRequest) -> Refusal:
-    remedy = f"A person answers it: fidelio answer {question.waiting.request} OPTION."
+    remedy = Hint("A person answers it: ", Command("answer", question.waiting.request, "OPTION"), ".")
     return Refusal("checkpoint.person", phrases.needs_person(question.checkpoint.id), remedy)
 
 

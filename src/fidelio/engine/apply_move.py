@@ -194,7 +194,7 @@ def _refuse_transition(workflow: Workflow, record: Record, target: str, why: Pos
     if not target_exists(workflow, target):
         return Refusal("TARGET_ACTIVITY_NOT_FOUND", phrases.activity_not_found(target))
     sentence = phrases.no_valid_transition(target, record.activity or "the start")
-    return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("INVALID_TRANSITION", sentence)
+    return Refusal(why.code, sentence, why.reason) if why is not None else Refusal("INVALID_TRANSITION", sentence)
 
 
 def _refuse_step(activity: Activity, record: Record, step: str, why: PossibleMove | None) -> Refusal:
@@ -202,7 +202,7 @@ def _refuse_step(activity: Activity, record: Record, step: str, why: PossibleMov
     if step not in (*(known_step.id for known_step in activity.steps), *loop_steps):
         return Refusal("STEP_NOT_FOUND", f"Step not found: {step} in activity {activity.id}.")
     if why is not None:
-        return Refusal(why.code, f"Step '{step}' cannot be completed: {why.reason}")
+        return Refusal(why.code, f"Step '{step}' cannot be completed.", why.reason)
     running = record.here.running
     if step in record.here.done or (running is not None and step in running.done):
         return Refusal("STEP_ALREADY_COMPLETE", f"Step '{step}' is complete already.")
@@ -213,7 +213,7 @@ def _refuse_loop(activity: Activity, loop: str, why: PossibleMove | None) -> Ref
     if loop not in [known_loop.id for known_loop in activity.loops]:
         return Refusal("LOOP_NOT_FOUND", f"Loop not found: {loop} in activity {activity.id}.")
     sentence = f"Loop '{loop}' has no pass to go into."
-    return Refusal(why.code, f"{sentence} {why.reason}") if why is not None else Refusal("LOOP_NOT_NEXT", sentence)
+    return Refusal(why.code, sentence, why.reason) if why is not None else Refusal("LOOP_NOT_NEXT", sentence)
 
 
 def _refuse_answer(
@@ -231,5 +231,5 @@ def _refuse_answer(
     if (answer := record.find_answer(request.target)) is not None:
         recorded = answer.option or "condition_not_met"
         return Refusal("CHECKPOINT_ALREADY_RESPONDED", phrases.already_answered(request.target, recorded))
-    sentence = why.reason if why is not None else f"Checkpoint '{request.target}' is not to be answered now."
-    return Refusal("CHECKPOINT_NOT_REACHED", sentence)
+    sentence = f"Checkpoint '{request.target}' is not to be answered now."
+    return Refusal("CHECKPOINT_NOT_REACHED", sentence, why.reason if why is not None else "")

@@ -25,6 +25,7 @@ from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import Record, Refusal, build_refusal
 from fidelio.engine.transition_events import check_transition
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
+from fidelio.errors import Command, Hint, Text
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -42,7 +43,7 @@ class PossibleMove:
     action: Action
     target: str
     options: tuple[str, ...] = ()
-    reason: str = ""
+    reason: Text = ""
     task: ActivityTask | None = None
     person: bool = False
     needs: Literal["", "output", "loop_items"] = ""
@@ -140,7 +141,8 @@ class _SituationBuilder:
         checkpoint = find_current_checkpoint(self.workflow, self.record, waiting.checkpoint)
         if checkpoint is not None:
             return self._build_at_checkpoint(position, tasks, checkpoint)
-        why = f"The definition no longer has it. A person can still answer it: fidelio answer {waiting.request} OPTION."
+        answer = Command("answer", waiting.request, "OPTION")
+        why = Hint("The definition no longer has it. A person can still answer it: ", answer, ".")
         missing = PossibleMove(
             "respond_to_checkpoint", waiting.checkpoint, reason=why, person=True, code="CHECKPOINT_NOT_FOUND"
         )
@@ -225,7 +227,7 @@ class _SituationBuilder:
         problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
         if (refusal := build_refusal(problems, self.record.fidelity)) is None:
             return PossibleMove("transition", candidate.to)
-        reason = f"{refusal.sentence} {refusal.remedy!s}".rstrip()
+        reason = Hint(refusal.sentence, " ", refusal.remedy) if refusal.remedy else refusal.sentence
         return PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
 
     def _make_closed_move(self, candidate: CandidateTransition) -> PossibleMove:

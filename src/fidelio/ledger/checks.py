@@ -201,16 +201,16 @@ def _utf8(text: str, path: str) -> bytes:
 
 
 def session_not_found(session: str) -> SessionNotFound:
-    return SessionNotFound(f"There is no session {session!r:.80}.", remedy=_list_with("sessions"))
+    return SessionNotFound(f"There is no session {session!r:.80}.", remedy=_LIST_SESSIONS)
 
 
 def name_not_found(name: str) -> SessionNotFound:
-    return SessionNotFound(f"No session is called {name!r:.80}.", remedy=_list_with("sessions"))
+    return SessionNotFound(f"No session is called {name!r:.80}.", remedy=_LIST_SESSIONS)
 
 
 def request_not_found(request: str) -> RequestNotFound:
-    return RequestNotFound(f"There is no request {request!r:.80}.", remedy=_list_with("inbox"))
+    remedy = Hint("List them with ", Command("inbox"), ".")
+    return RequestNotFound(f"There is no request {request!r:.80}.", remedy=remedy)
 
 
-def _list_with(command: str) -> Hint:
-    return Hint("List them with ", Command(command), ".")
+_LIST_SESSIONS = Hint("List them with ", Command("sessions"), ".")

@@ -7,7 +7,6 @@ layers use a `Command`; the command line and the servers render it with the real
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 
@@ -41,18 +40,11 @@ COMMANDS = {
     "verify": ("record", "Prove that no event of SESSION was changed or removed."),
     "work": ("serve", ""),
 }
-# Our messages write a command in backticks or after a colon. Anywhere else the same text may be a name or path of the user.
-_COMMAND_MENTION = re.compile(rf"(?:(?<=`)|(?<=: )){PROGRAM} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
 def add_home_option(program: str, home: str | None) -> str:
     """Append `--home` to `program` if `home` was named and is not the default home."""
     return program if not home or _is_default_home(home) else f"{program} --home {shlex.quote(home)}"
-
-
-def substitute_program(text: str, program: str) -> str:
-    """Replace `fidelio` by `program` wherever `text` mentions a command."""
-    return text if program == PROGRAM else _COMMAND_MENTION.sub(lambda _: f"{program} ", text)
 
 
 def find_program() -> str:

@@ -15,7 +15,7 @@ from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find
 from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
 from fidelio.engine.state import Refusal, build_refusal, list_warnings
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
+from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, Text, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
@@ -234,7 +234,9 @@ class CheckpointService:
         person = self._unit.policy.demands_person
         return build_events(draft_report(workflow, call.record, variables, call.agent, person=person), call.agent)
 
-    def variable_warnings(self, definition: SessionDefinition, record: Record, variables: Mapping[str, Any]) -> tuple[str, ...]:
+    def variable_warnings(
+        self, definition: SessionDefinition, record: Record, variables: Mapping[str, Any]
+    ) -> tuple[Text, ...]:
         """Return the warnings of a call that may report variables; raise if the call is refused."""
         person = self._unit.policy.demands_person
         problems = [*definition.drift, *check_report(definition.workflow, record, variables, person=person)]

@@ -14,12 +14,13 @@ from fidelio.definitions.models import Activity, Step, Workflow
 from fidelio.engine.record import CONTENT_LOADED, SKILL_LOADED, Record
 from fidelio.engine.state import list_warnings
 from fidelio.engine.transition_events import check_skill
-from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition
+from fidelio.errors import ComponentNotFound, DefinitionError, Text, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.loaded_content import ContentReference, Kind, LoadedContent, load_content
 from fidelio.workflows.session_definition import (
     SessionDefinition,
     describe_problem,
+    left_out_warning,
     load_definition,
     missing_activity_warnings,
 )
@@ -187,13 +188,13 @@ class ContentService:
 
         The warnings name an unreadable file; a missing one is reported by lint.
         """
-        skills, loaded, broken = list[SkillText](), list[LoadedContent](), list[str]()
+        skills, loaded, broken = list[SkillText](), list[LoadedContent](), list[Text]()
         for name in names:
             try:
                 found = await load_content(self._unit, call.record, definition, ContentReference("skill", name))
             except DefinitionError as problem:
                 if isinstance(problem, UnreadableDefinition) or definition.drift:
-                    broken.append(f"Skill '{name}' is left out: {describe_problem(problem)}")
+                    broken.append(left_out_warning(f"Skill '{name}'", describe_problem(problem)))
                 skills.append(SkillText(name, None))
             else:
                 loaded.append(found)

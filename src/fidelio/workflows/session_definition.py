@@ -22,7 +22,7 @@ from fidelio.engine.record import RESTORED, STARTED, Record
 from fidelio.engine.state import Problem, list_warnings
 from fidelio.engine.transition_events import check_drift
 from fidelio.engine.transitions import ends_workflow
-from fidelio.errors import ComponentNotFound, DefinitionError, DefinitionUnavailable, UnreadableDefinition
+from fidelio.errors import Command, ComponentNotFound, DefinitionError, DefinitionUnavailable, Hint, UnreadableDefinition
 from fidelio.errors.workflows import Located
 from fidelio.workflows.unit_of_work import WorkflowUnit
 
@@ -155,13 +155,22 @@ def _unavailable(session: str, record: Record, reason: str) -> DefinitionUnavail
     return DefinitionUnavailable(
         f"The definition of workflow '{record.workflow}' that this session began with cannot be read, and the ledger has no "
         f"copy of it. {why}",
-        remedy=f"Put its files back as they were, or let a person end the session: fidelio sessions --end {session}.",
+        remedy=Hint(
+            "Put its files back as they were, or let a person end the session: ", Command("sessions", "--end", session), "."
+        ),
     )
 
 
-def missing_activity_warnings(workflow: Workflow) -> tuple[str, ...]:
+def missing_activity_warnings(workflow: Workflow) -> tuple[Hint, ...]:
     """Warn of each activity whose file exists and cannot be read."""
-    return tuple(f"Activity '{name}' is left out: {_describe_finding(findings)}" for name, findings in workflow.broken.items())
+    return tuple(
+        left_out_warning(f"Activity '{name}'", _describe_finding(findings)) for name, findings in workflow.broken.items()
+    )
+
+
+def left_out_warning(what: str, reason: str) -> Hint:
+    """Warn of a part of a definition that cannot be read."""
+    return Hint(f"{what} is left out: {reason} ", Command("lint"), " shows how to fix it.")
 
 
 def describe_problem(problem: DefinitionError) -> str:
@@ -173,4 +182,4 @@ def _describe_finding(findings: Sequence[Located]) -> str:
     worst = findings[0]
     file = os.path.basename(worst.file)  # noqa: PTH119  # a name, not a path
     location = f"{file}, line {worst.line}" if worst.line else file
-    return f"{location}: {worst.sentence} `fidelio lint` shows how to fix it."
+    return f"{location}: {worst.sentence}"

@@ -26,6 +26,7 @@ from fidelio.errors import (
     FidelioError,
     SessionExists,
     SessionNotFound,
+    Text,
     WorkflowRefusal,
 )
 from fidelio.ids import new_session_id
@@ -118,7 +119,7 @@ class StartService:
             mismatches = [] if options.exact else _list_mismatches(options, claims, call.record)
             definition = await load_definition(self._unit, call.session.id, call.record)
             started = StartResult(definition.workflow, inherited=True, warning=" ".join(mismatches))
-            notes = (*definition.warnings, *missing_activity_warnings(definition.workflow))
+            notes: tuple[Text, ...] = (*definition.warnings, *missing_activity_warnings(definition.workflow))
             return WorkflowDecision(started, warnings=(*mismatches, *notes), definition=definition)
 
         return await self._unit.perform("start_session", options.session_token, decide, agent=options.agent)

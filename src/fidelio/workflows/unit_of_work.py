@@ -16,7 +16,7 @@ from fidelio.definitions.library import Library
 from fidelio.engine import phrases
 from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold
 from fidelio.engine.state import Refusal
-from fidelio.errors import BadToken, FidelioError, PersonNeeded, SessionNotFound, WorkflowRefusal
+from fidelio.errors import BadToken, Command, FidelioError, Hint, PersonNeeded, SessionNotFound, Text, WorkflowRefusal
 from fidelio.ids import is_short_handle
 from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Event, NewEvent, Session
@@ -79,7 +79,7 @@ class WorkflowDecision(SessionDecision[T], Generic[T], frozen=True):
     """
 
     linked: tuple[LinkedChange[Record], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Text, ...] = ()
     closes: bool = False
     subject: TokenSubject | None = None
     unfinished: bool = False
@@ -94,7 +94,7 @@ class CallResult(msgspec.Struct, Generic[T], frozen=True):
     record: Record
     agent: str
     token: str
-    warnings: tuple[str, ...]
+    warnings: tuple[Text, ...]
     events: tuple[Event, ...]
     definition: DefinitionOrigin | None = None
 
@@ -227,7 +227,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         call: WorkflowCall,
         began: int,
         *,
-        warnings: Sequence[str] = (),
+        warnings: Sequence[Text] = (),
         error: str = "",
         closes: bool = False,
         definition: DefinitionOrigin | None = None,
@@ -243,7 +243,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         if error:
             body["err"] = error
         if warnings:
-            body["vw"] = list(warnings)
+            body["vw"] = [str(warning) for warning in warnings]
         if closes:
             body["closes"] = True
         if definition is not None and definition.warnings:
@@ -280,19 +280,26 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
         return
     handle = "" if record.open is not None else "yield_checkpoint gives its handle. "
     how = remedy or "Resolve it with respond_checkpoint; then call resume_checkpoint."
-    also = f"A person can also answer it: fidelio answer {waiting.request} OPTION."
+    person = Hint(person_remedy(waiting.request), " Then call resume_checkpoint.")
+    also = Hint(f"{handle}{how} A person can also answer it: ", answer_command(waiting.request), ".")
     raise WorkflowRefusal(
         f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
-        remedy=f"{person_remedy(waiting.request)} Then call resume_checkpoint." if waiting.person else f"{handle}{how} {also}",
+        remedy=person if waiting.person else also,
         reason=UNRESOLVED,
     )
 
 
-def person_remedy(request: str) -> str:
+def answer_command(request: str) -> Command:
+    return Command("answer", request, "OPTION")
+
+
+def person_remedy(request: str) -> Hint:
     """The remedy where an answer of the model is not accepted."""
-    return (
+    return Hint(
         "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
-        f"answers with: fidelio answer {request} OPTION."
+        "answers with: ",
+        answer_command(request),
+        ".",
     )
 
 
@@ -302,14 +309,15 @@ def refuse_while_pending(record: Record, action: str) -> None:
     if waiting is None:
         return
     person = next((request for request in record.pending if request.person), None)
-    also = f"A person can also answer: fidelio answer {waiting.request} OPTION."
-    who = f"'{person.checkpoint}': {person_remedy(person.request)}" if person is not None else also
+    also = Hint("A person can also answer: ", answer_command(waiting.request), ".")
+    who = Hint(f"'{person.checkpoint}': ", person_remedy(person.request)) if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
         phrases.unresolved_checkpoints(action, waiting.activity, (request.checkpoint for request in record.pending)),
-        remedy=(
+        remedy=Hint(
             f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
-            f"dismissed with condition_not_met. {who}"
+            "dismissed with condition_not_met. ",
+            who,
         ),
         reason=UNRESOLVED,
     )

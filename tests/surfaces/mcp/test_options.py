@@ -33,9 +33,9 @@ def test_every_option_is_a_field() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--unknown"], "fidelio mcp has no option '--unknown'."),
-        (["--enforce=yes"], "fidelio mcp has no option '--enforce'."),
-        (["stray"], "fidelio mcp has no option 'stray'."),
+        (["--unknown"], "The command mcp has no option '--unknown'."),
+        (["--enforce=yes"], "The command mcp has no option '--enforce'."),
+        (["stray"], "The command mcp has no option 'stray'."),
         (["--workflows"], "--workflows needs a value."),
         (["--dialect", "klingon"], "'klingon' is not a dialect. Use one of: sessions, gates, navigator."),
     ],

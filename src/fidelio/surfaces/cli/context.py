@@ -24,7 +24,7 @@ from fidelio.errors import Command, Text, UsageProblem, render
 from fidelio.ids import session_of_run
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
-from fidelio.surfaces.commands import add_home_option, find_program, substitute_program
+from fidelio.surfaces.commands import add_home_option, find_program
 
 if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
@@ -55,7 +55,7 @@ class CliContext(msgspec.Struct, frozen=True, dict=True):
 
     def render(self, text: Text | Command) -> str:
         """The text with its commands as a person types them for this home."""
-        return substitute_program(render(text, self.program, tools=False), self.program)
+        return render(text, self.program, tools=False)
 
     def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> Application:
         """The application of this home. `create`: make a missing home; commands that only read report it as an error."""

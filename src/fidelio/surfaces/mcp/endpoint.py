@@ -15,10 +15,9 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import PROGRAM, BadToken, ExpiredToken, UsageProblem, render
-from fidelio.surfaces.commands import substitute_program
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.seal import Seal
-from fidelio.toolkit import Ask, CallContext, Render, Reporter, ToolTable
+from fidelio.toolkit import Ask, CallContext, Reporter, ToolTable
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_REVISIONS = ("2026-07-28",)
@@ -175,16 +174,11 @@ class ServedTools:
         self.instructions = instructions
         self.resources = resources
         self._ask = ask
-        self._render = _make_renderer(program)
+        self._render = partial(render, program=program)
 
     def make_context(self, reporter: Reporter | None = None, caller: str = "") -> CallContext:
         """Build the context of a call. The handler gets the same context when it runs again after an answer."""
         return CallContext(self._render, caller, reporter, self._ask)
-
-
-def _make_renderer(program: str) -> Render:
-    """Return the function that inserts `program` into the commands of a text, where replies write plain `fidelio`."""
-    return lambda text: substitute_program(render(text, program), program)
 
 
 def list_schema_resources() -> tuple[McpResource, ...]:

@@ -95,7 +95,7 @@ def parse_options(arguments: Sequence[str]) -> McpOptions:
         flag, equals, value = rest.pop(0).partition("=")
         option = known.get(flag)
         if option is None or (option.is_flag and equals):
-            raise UsageProblem(f"fidelio mcp has no option {flag!r}.", remedy=Hint(_HELP, " lists them."))
+            raise UsageProblem(f"The command mcp has no option {flag!r}.", remedy=Hint(_HELP, " lists them."))
         if not option.is_flag and not equals:
             if not rest:
                 raise UsageProblem(f"{flag} needs a value.", remedy=Hint(_HELP, " shows which."))

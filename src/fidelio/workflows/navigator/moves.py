@@ -21,7 +21,7 @@ from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import ends_workflow, list_transitions, select_open
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
 from fidelio.engine.variables import draft_report
-from fidelio.errors import DefinitionError, SessionNotFound
+from fidelio.errors import Command, DefinitionError, Hint, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
@@ -94,7 +94,7 @@ def is_end(workflow: Workflow, act: MoveRequest) -> bool:
 
 
 def circular_wait_error() -> SessionNotFound:
-    return SessionNotFound("These sessions wait for each other.", remedy="Look at them with `fidelio sessions`.")
+    return SessionNotFound("These sessions wait for each other.", remedy=Hint("Look at them with ", Command("sessions"), "."))
 
 
 class MovePlanner:

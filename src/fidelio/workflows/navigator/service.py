@@ -20,7 +20,7 @@ from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation
 from fidelio.engine.record import CHILD_FINISHED, EventDraft, Record, fold_drafts
 from fidelio.engine.state import Refusal
-from fidelio.errors import DefinitionError, MoveRefused
+from fidelio.errors import DefinitionError, MoveRefused, Text
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
@@ -63,7 +63,7 @@ class NavigatorReply(msgspec.Struct, frozen=True):
     message: str
     state: str
     token: str
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Text, ...] = ()
     resource: Resource | None = None
     definition: SessionDefinition | None = None
 
@@ -157,7 +157,7 @@ class NavigatorService:
         return await self._build_reply(await self._perform("nav_action", self._unit.open_token(token), decide))
 
     async def _report_variables(
-        self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[str, ...]
+        self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[Text, ...]
     ) -> WorkflowDecision[_CallOutcome]:
         """Decide a call that only reports variables."""
         report = self._planner.draft_report(outcome.definition.workflow, call, variables)

@@ -15,7 +15,7 @@ from fidelio.definitions.toon_writer import encode_toon
 from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.checkpoints import describe_last_checkpoint, find_unattached_checkpoints
 from fidelio.engine.record import Record
-from fidelio.errors import PersonNeeded, UsageProblem
+from fidelio.errors import Hint, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     Dialect,
     add_warnings,
@@ -50,7 +50,7 @@ from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
 from fidelio.workflows.content import SUMMARY, summarize_workflow
 from fidelio.workflows.start import StartInput
-from fidelio.workflows.unit_of_work import CallResult, person_remedy
+from fidelio.workflows.unit_of_work import CallResult, answer_command, person_remedy
 
 MISSING_HANDLE = "Either checkpoint_handle or session_token must be provided."
 
@@ -89,10 +89,11 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
         return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
     waiting = outcome.record.waiting
     demands_person = waiting is not None and waiting.request == yielded.request and waiting.person
-    hint = f"A person can also answer with: fidelio answer {yielded.request} OPTION"
-    message = (
+    hint = Hint("A person can also answer with: ", answer_command(yielded.request))
+    message = Hint(
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
-        f"resolved, call resume_checkpoint. {person_remedy(yielded.request) if demands_person else hint}"
+        "resolved, call resume_checkpoint. ",
+        person_remedy(yielded.request) if demands_person else hint,
     )
     return {**body, "request_id": yielded.request, "message": context.render(message)}
 
