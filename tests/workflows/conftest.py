@@ -1,25 +1,13 @@
-"""The sample library and a home, for tests that call the services through the tools."""
+"""The rules of the service are tested through the tools of a dialect, in memory, with the player of those tests."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Event
-from fidelio.settings import Settings, load_settings
-from tests.dialects.sample_workflow import write_sample_workflow
+from fidelio.settings import Settings
+from tests.dialects.conftest import dialect, library, memory, opens, play, pytest_generate_tests, settings
 
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    return write_sample_workflow(tmp_path / "workflows")
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home"), "FIDELIO_MIN_RESPONSE_SECONDS": "0"})
+__all__ = ["dialect", "library", "list_events", "memory", "opens", "play", "pytest_generate_tests", "settings"]
 
 
 async def list_events(settings: Settings, *types: str) -> list[Event]:
