@@ -101,11 +101,11 @@ async def test_the_sessions_dialect_clears_an_armed_list_one_by_one_and_goes_on(
 @proves("gates.across")
 async def test_an_armed_question_that_is_yielded_is_asked_once(both: Both, settings: Settings) -> None:
     token = await both.gates.at("tune")
-    for _ in range(2):
-        await both.sessions("yield_checkpoint", session_token=token, checkpoint_id="encore")
+    yielded = [await both.sessions("yield_checkpoint", session_token=token, checkpoint_id="encore") for _ in range(2)]
     async with await open_ledger(settings.ledger) as ledger:
         asked = (await ledger.requests(state=None)).items
 
+    assert [reply.json["status"] for reply in yielded] == ["yielded"] * 2
     assert len(asked) == len(TUNE)
 
 

@@ -40,10 +40,11 @@ async def test_a_walk_from_the_first_step_to_the_end(guide: Guide) -> None:
     assert guide.blocked == {("transition", "visit"): "'calm == true' does not hold."}
 
     await guide.go("home")
+    assert guide.last["message"] == "Entered activity 'home'"
     await guide.step("rest")
     assert guide.required == [("transition", "workflow-end")]
     await guide.go("workflow-end")
-    assert guide.last["status"] == "completed"
+    assert (guide.last["status"], guide.last["message"]) == ("completed", "Workflow 'tour' is completed.")
     assert guide.place() == ("tour", None, None)
     assert guide.last["availableActions"] == {"required": [], "optional": [], "blocked": []}
     assert "completed" in (await guide.look()).last["message"]
