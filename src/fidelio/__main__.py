@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> int:
     """Run the command line or the MCP server, and return the exit code."""
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
-        from fidelio.surfaces.mcp.stdio.descriptors import set_gc_threshold  # noqa: PLC0415  # this branch avoids the imports of the other
-
-        set_gc_threshold()
+        # Modules and definitions stay in memory. Not traversing them again and again takes a tenth off the first session.
+        gc.set_threshold(100_000, 20, 50)
         from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # this branch avoids the imports of the other
 
         return run(sys.argv[2:])

@@ -31,7 +31,6 @@ from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
-from fidelio.surfaces.mcp.stdio.descriptors import HTTP_GC_THRESHOLD, set_gc_threshold
 
 ServerTask = Callable[[str], Awaitable[None]]
 
@@ -113,7 +112,6 @@ async def _serve(
     settings: Settings, tools: Mapping[str, ServedTools], address: ListenAddress, companion: ServerTask, *, ends: bool = False
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
-    set_gc_threshold(HTTP_GC_THRESHOLD)
     identity, states = make_identity(settings), make_request_states(settings)
     web = create_app(
         {path: Protocol(identity, served, states) for path, served in tools.items()},

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from types import ModuleType
 
 from fidelio.app.application import Application
 from fidelio.definitions.library.search_path import open_library
@@ -18,7 +17,7 @@ from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.surfaces.mcp.endpoint import Identity, RequestStates
 from fidelio.surfaces.mcp.options import McpOptions, parse_options
 from fidelio.surfaces.mcp.protocol import Protocol
-from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors, set_gc_threshold
+from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 from fidelio.surfaces.mcp.stdio.loop import serve_stdio
 from fidelio.tokens.keyring import open_keys
 
@@ -45,21 +44,7 @@ def _print_error(message: Text, options: McpOptions) -> None:
 
 def serve(options: McpOptions) -> int:
     reserve_standard_descriptors()
-    set_gc_threshold()
-    _disable_pydantic_plugins()
     return asyncio.run(_serve(options))
-
-
-def _disable_pydantic_plugins() -> None:
-    """Keep pydantic from scanning every installed distribution for plugins, which delays the first reply.
-
-    The environment variable stops the scan but not the imports that it needs (`email`, `zipfile`, …). So a stub of the loader
-    module, which pydantic only asks for its plugins, is put into `sys.modules` first.
-    """
-    if os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__") == "__all__":
-        loader = ModuleType("pydantic.plugin._loader")
-        loader.__dict__["get_plugins"] = tuple
-        sys.modules.setdefault(loader.__name__, loader)
 
 
 async def _serve(options: McpOptions) -> int:

@@ -1,21 +1,11 @@
-"""Process set-up of a server: garbage collection and standard descriptors. It runs first, so it imports nothing heavy."""
+"""Standard descriptors of a server: filled if they are missing, and separated from the prints of other code."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-# New objects before Python collects garbage. Lower over HTTP, where every request leaves reference cycles behind.
-STDIO_GC_THRESHOLD = 100_000
-HTTP_GC_THRESHOLD = 20_000
-
-
-def set_gc_threshold(threshold: int = STDIO_GC_THRESHOLD) -> None:
-    """Collect garbage rarely: modules and definitions stay in memory, and traversing them again delays replies."""
-    gc.set_threshold(threshold, 20, 50)
 
 
 def reserve_standard_descriptors() -> None:
