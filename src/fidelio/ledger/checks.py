@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from fidelio.errors import BadRecord, Command, Hint, RequestNotFound, SessionNotFound
 from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
@@ -24,8 +23,6 @@ _SESSION = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._:~-]{{0,{ID_LENGTH - 1}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LABEL = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]*")
 _TEXT = re.compile(r"[^\x00\ud800-\udfff]*")
-# Event types, actors and session ids repeat from change to change.
-_CACHE_SIZE = 1024
 _KINDS = ("workflow", "agent", "runtime")
 _CLOSED = ("answered", "dismissed", "expired")
 
@@ -47,29 +44,14 @@ def check_change(change: Change) -> None:
     _check_items(change)
 
 
-@lru_cache(_CACHE_SIZE)
-def _is_id(value: str) -> bool:
-    return _ID.fullmatch(value) is not None
-
-
-@lru_cache(_CACHE_SIZE)
-def _is_session_id(value: str) -> bool:
-    return _SESSION.fullmatch(value) is not None
-
-
-@lru_cache(_CACHE_SIZE)
-def _is_label(value: str) -> bool:
-    return _LABEL.fullmatch(value) is not None
-
-
 def check_session_id(session: str) -> None:
-    if len(session) > ID_LENGTH or not _is_session_id(session):
+    if len(session) > ID_LENGTH or not _SESSION.fullmatch(session):
         raise BadRecord(f"{session!r:.80} is not a session id.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ -")
 
 
 def check_label(value: str | None, what: str) -> None:
     """Check a short text without line breaks, such as a name, an actor or a channel."""
-    if value is not None and (len(value) > ID_LENGTH or not _is_label(value)):
+    if value is not None and (len(value) > ID_LENGTH or not _LABEL.fullmatch(value)):
         raise BadRecord(
             f"The {what} {value!r:.80} cannot be stored.",
             remedy=f"Use up to {ID_LENGTH} characters without control characters.",
@@ -179,7 +161,7 @@ def _check_job(job: NewJob) -> None:
 
 
 def _check_id(value: str, what: str) -> None:
-    if len(value) > ID_LENGTH or not _is_id(value):
+    if len(value) > ID_LENGTH or not _ID.fullmatch(value):
         raise BadRecord(
             f"{value!r:.80} is not a usable {what}.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ / @ + -"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -151,12 +151,11 @@ def make_excerpt(text: str, terms: Sequence[Term]) -> str:
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT_LENGTH < len(text) else ''}"
 
 
-@lru_cache(maxsize=1)
+@cache
 def _word_pattern() -> re.Pattern[str]:
     # Compiled at the first use: compiling takes longer than the rest of opening a ledger.
     return re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{MAX_WORD_LENGTH}}}")
 
 
-@lru_cache(maxsize=64)
 def _start_pattern(starts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, starts)) + ")", re.IGNORECASE)

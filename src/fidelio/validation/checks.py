@@ -33,7 +33,8 @@ _HEAVY = re.compile(rb'"(?:pattern|\$ref|\$dynamicRef|\$recursiveRef|uniqueItems
 _NOT_JSON = (TypeError, UnicodeEncodeError, RecursionError)
 _POOL = ChildPool(2)
 CheckAnswer = bytes | CheckUndecided
-# By the digest of the question: the answer, or the error, and when the entry expires.
+# By the digest of the question: the answer, or the error, and when the entry expires. A lookup takes 5 microseconds, a check in
+# a child 200, and up to half a second if the child has to start; a list of blueprints repeats all checks.
 _CACHE: dict[bytes, tuple[CheckAnswer, float]] = {}
 
 

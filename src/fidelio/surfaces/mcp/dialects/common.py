@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,12 +26,36 @@ from fidelio.workflows.start import StartResult
 from fidelio.workflows.trace import Trace
 from fidelio.workflows.unit_of_work import CallResult, DefinitionOrigin
 
+MAX_CACHED_DEFINITIONS = 512
+
+
+class DefinitionTexts:
+    """The texts of definitions in a dialect, cached because agents read the same definitions repeatedly.
+
+    For a workflow of 14 activities with 20 steps each, encoding takes 5 ms for the summary as TOON, 15 ms for the workflow as
+    JSON and 0.5 ms for an activity; the rest of a call takes about 1 ms.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Definition, str]] = {}
+
+    def get_or_encode(self, definition: Definition, encode: Callable[[Any], str]) -> str:
+        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
+        # its id is not reused.
+        entry = self._texts.get(id(definition))
+        if entry is None:
+            if len(self._texts) >= MAX_CACHED_DEFINITIONS:
+                self._texts.clear()
+            entry = self._texts[id(definition)] = definition, encode(definition)
+        return entry[1]
+
 
 class Dialect(ToolHandlers):
     """Base class of the handlers of a dialect."""
 
     def __init__(self, app: Application) -> None:
         self.app = app
+        self.texts = DefinitionTexts()
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Record a call whose arguments were refused, if it names a session."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from fidelio.app.application import Application
 from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.checkpoints import list_pending_checkpoints
@@ -67,29 +66,8 @@ def render_document(context: CallContext, body: Mapping[str, Any], outcome: Call
     return Done(_encode_json(add_warnings(context, body, outcome)), {**build_meta(context, outcome), **meta})
 
 
-class DefinitionEncoder:
-    """Encodes definitions as JSON, with a cache: agents read the same definitions repeatedly."""
-
-    def __init__(self) -> None:
-        self._cache: dict[int, tuple[Definition, bytes]] = {}
-
-    def document(
-        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
-    ) -> Done:
-        """Return the definition as reply, with the fields of `body` after its own."""
-        extra = msgspec.json.encode(add_warnings(context, body, outcome))
-        text = b"%s,%s" % (self._encode(definition)[:-1], extra[1:])
-        return Done(text.decode(), {**build_meta(context, outcome), **meta})
-
-    def _encode(self, definition: Definition) -> bytes:
-        # By id(), because comparing large definitions costs more than encoding them. The entry holds the definition, so that
-        # its id is not reused.
-        entry = self._cache.get(id(definition))
-        if entry is None:
-            if len(self._cache) >= MAX_CACHED_DEFINITIONS:
-                self._cache.clear()
-            entry = self._cache[id(definition)] = definition, msgspec.json.encode(_definition_json(definition))
-        return entry[1]
+def _encode_definition(definition: Definition) -> str:
+    return _encode_json(_definition_json(definition))
 
 
 def _definition_json(definition: Definition) -> dict[str, Any]:
@@ -143,10 +121,6 @@ def _encode_json(body: Any) -> str:
 class GatesDialect(Dialect):
     """Handlers of the twelve tools of the dialect."""
 
-    def __init__(self, app: Application) -> None:
-        super().__init__(app)
-        self._encoder = DefinitionEncoder()
-
     async def discover(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.app.library()
         workflows = [
@@ -178,7 +152,7 @@ class GatesDialect(Dialect):
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
         if arguments.summary:
             return render_document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
-        return self._encoder.document(context, workflow, token, outcome)
+        return self._render_definition(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.app.workflows()
@@ -189,7 +163,15 @@ class GatesDialect(Dialect):
             end = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
             return render_document(context, {**end, "session_token": outcome.token}, outcome, **meta)
         extra = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
-        return self._encoder.document(context, activity, extra, outcome, **meta)
+        return self._render_definition(context, activity, extra, outcome, **meta)
+
+    def _render_definition(
+        self, context: CallContext, definition: Definition, body: Mapping[str, Any], outcome: CallResult[Any], **meta: Any
+    ) -> Done:
+        """Return the definition as reply, with the fields of `body` after its own."""
+        extra = _encode_json(add_warnings(context, body, outcome))
+        text = f"{self.texts.get_or_encode(definition, _encode_definition)[:-1]},{extra[1:]}"
+        return Done(text, {**build_meta(context, outcome), **meta})
 
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
         service = await self.app.workflows()

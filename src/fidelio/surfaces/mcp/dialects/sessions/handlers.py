@@ -104,10 +104,12 @@ def workflow_json(workflow: Workflow | None, record: Record) -> dict[str, Any]:
     return {"id": record.workflow, "version": record.version if workflow is None else workflow.version, **title}
 
 
+def _encode_summary(workflow: Workflow) -> str:
+    return encode_toon(summarize_workflow(workflow, SUMMARY))
+
+
 class SessionsDialect(Dialect):
     """Handlers of the sixteen tools of the dialect."""
-
-    _cached_summary: tuple[Workflow, str] | None = None
 
     async def discover(self, _: NoParameters, __: CallContext) -> Done:
         header_lines = [f"server: {self.app.settings.server_name}", f"version: {self.app.settings.server_version}"]
@@ -168,16 +170,10 @@ class SessionsDialect(Dialect):
         skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
         if arguments.summary:
             extra = add_warnings(context, {}, outcome) | {"session_token": outcome.token}
-            text = f"{self._summary(found.workflow)}\n{encode_toon(extra)}"
+            text = f"{self.texts.get_or_encode(found.workflow, _encode_summary)}\n{encode_toon(extra)}"
         else:
             text = add_header(outcome, found.source)
         return render_document(context, skill + text, outcome)
-
-    def _summary(self, workflow: Workflow) -> str:
-        """Return the summary as TOON. The latest is cached: encoding takes longer than the rest of a call."""
-        if self._cached_summary is None or self._cached_summary[0] is not workflow:
-            self._cached_summary = workflow, encode_toon(summarize_workflow(workflow, SUMMARY))
-        return self._cached_summary[1]
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.app.workflows()
