@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from fidelio import errors
-from fidelio.errors import FidelioError
+from fidelio.errors import PROGRAM, FidelioError
 from fidelio.surfaces.cli import main as command_line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,9 +75,20 @@ def remedies() -> dict[str, str]:
 
 def _remedies_in(node: ast.ClassDef) -> Iterator[str]:
     keywords = (keyword for part in ast.walk(node) if isinstance(part, ast.Call) for keyword in part.keywords)
-    for keyword in keywords:
-        if keyword.arg == "remedy" and isinstance(keyword.value, ast.Constant) and keyword.value.value:
-            yield str(keyword.value.value)
+    yield from (text for keyword in keywords if keyword.arg == "remedy" and (text := _constant_text(keyword.value)))
+
+
+def _constant_text(node: ast.expr) -> str:
+    """The text of a remedy that does not depend on the case; else empty."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Call(func=ast.Name(id="Command"), args=words):
+            return f"`{PROGRAM} {' '.join(map(_constant_text, words))}`"
+        case ast.Call(func=ast.Name(id="Hint"), args=segments):
+            texts = [_constant_text(segment) for segment in segments]
+            return "".join(texts) if all(texts) else ""
+    return ""
 
 
 def _section(context: click.Context) -> str:

@@ -61,8 +61,10 @@ class RequestClosed(LedgerError):
     code = "ledger.request-closed"
 
     def __init__(self, request: str, state: str) -> None:
-        remedy = Hint("See what was answered with ", Command("inbox", "--all"), ".")
-        super().__init__(f"Request {request} is {state} already.", remedy=remedy)
+        super().__init__(
+            f"Request {request} is {state} already.",
+            remedy=Hint("See what was answered with ", Command("inbox", "--all"), "."),
+        )
         self.request, self.state = request, state
 
 
