@@ -42,6 +42,36 @@ async def test_a_question_that_was_never_asked_is_warned_of_and_reported(memory:
     ]
 
 
+CHOIR = """
+id: choir
+version: 1.0.0
+title: Choir
+initialActivity: sing
+activities:
+  - id: sing
+    version: 1.0.0
+    name: Sing
+    steps: [{id: shout, name: Shout, checkpoint: sure, condition: {type: simple, variable: loud, operator: "==", value: true}}]
+    checkpoints: [{id: sure, name: Sure?, message: Sure?, options: [{id: aye, label: Aye}]}]
+"""
+
+
+@proves("sessions.report")
+@pytest.mark.parametrize(("done", "missing"), [(["shout"], ["sure"]), ([], [])])
+async def test_the_question_of_a_step_is_missing_only_where_the_step_was_due(
+    memory: Opens, settings: Settings, library: Path, done: list[str], missing: list[str]
+) -> None:
+    (library / "choir.yaml").write_text(CHOIR)
+    manifest = [{"step_id": step, "output": "x"} for step in done]
+    async with memory() as play:
+        token = (await play("start_session", workflow_id="choir")).token
+        entered = await play("next_activity", session_token=token, activity_id="sing")
+        await play("next_activity", session_token=entered.token, activity_id="__terminal__", step_manifest=manifest)
+    (visit,) = (await report_of(settings, "choir")).visits
+
+    assert visit.unopened_checkpoints == missing
+
+
 @proves("sessions.report")
 @pytest.mark.parametrize("starts", [True, False])
 async def test_a_workflow_that_was_to_be_started_and_never_was_is_reported(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fidelio.engine.record import ActivityVisit, OpenCheckpoint, ParentSession, Record
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.workflows.tokens import Segment, SessionTokens, matches_claim
+from fidelio.workflows.tokens import LONGEST_TEXT, CarriedSession, Segment, SessionTokens, matches_claim, shorten_claim
 from tests.support import proves
 
 NOW = 1_800_000_000_000
@@ -82,3 +82,20 @@ def test_ordinary_texts_are_carried_as_they_are() -> None:
 
     assert (opened.wf, opened.v, opened.act) == ("work-package", "3.4.0", "plan-prepare")
     assert (opened.cond, opened.aid) == ("ready == true", "orchestrator")
+
+
+@proves("tokens.length")
+def test_a_text_is_carried_up_to_its_limit_and_a_longer_one_as_a_digest() -> None:
+    assert shorten_claim("x" * LONGEST_TEXT) == "x" * LONGEST_TEXT
+    assert len(shorten_claim("x" * (LONGEST_TEXT + 1))) < LONGEST_TEXT
+
+
+@proves("navigator.state")
+def test_a_state_names_the_question_that_waits() -> None:
+    waiting = Record(workflow="tour", open=OpenCheckpoint("size", "pack", 1, "r_0123456789ab", NOW))
+    asked, free = (
+        TOKENS.open(TOKENS.make_state([CarriedSession("s_0123456789ab", one)], agent="a")) for one in (waiting, Record())
+    )
+
+    assert (asked.bcp, asked.req) == ("size", "r_0123456789ab")
+    assert (free.bcp, free.req) == (None, None)

@@ -18,7 +18,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.tokens.packed import MAX_BYTES, PREFIX, PackedSeal
 from fidelio.workflows.report import report_session
-from tests.dialects.conftest import Opens, Player
+from tests.dialects.conftest import Opens, Player, playing
 from tests.dialects.navigator.conftest import Guide
 from tests.support import proves
 
@@ -129,6 +129,24 @@ async def test_a_server_with_the_same_keys_goes_on_from_the_state(
     assert report.restored
     assert [visit.activity for visit in report.visits] == ["visit", "home"]
     assert report.variables["tired"] is True
+
+
+@proves("navigator.carried")
+async def test_a_server_without_the_workflow_restores_the_session_and_names_no_place_of_its_definition(
+    memory: Opens, settings: Settings, elsewhere: Settings, tmp_path: Path
+) -> None:
+    async with memory() as play:
+        guide = await Guide(play).start("tour")
+    share_keys(settings, elsewhere)
+    (tmp_path / "none").mkdir()
+    for _ in range(2):  # the second server reads what the first has written
+        async with playing(elsewhere, tmp_path / "none", dialect="navigator") as play:
+            refused = await play("nav_situation", state=guide.state)
+            assert "tour" in refused.text
+    async with await open_ledger(elsewhere.ledger) as ledger:
+        report = await report_session(ledger, (await ledger.events())[0].session)
+
+    assert (report.restored, report.found_in) == (True, "")
 
 
 @proves("navigator.carried", "navigator.inbox")
