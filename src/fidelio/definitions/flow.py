@@ -5,7 +5,7 @@ Besides transitions, answers to checkpoints, branches of decisions and loops lea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +78,20 @@ def _list_loops(activity: Activity) -> Iterator[FlowEdge]:
     for at, loop in enumerate(activity.loops):
         for index, target in enumerate(loop.activities):
             yield FlowEdge(target, "loop", loop.name, ("loops", at, "activities", index))
+
+
+Adjacency = Mapping[str, Iterable[str]]
+
+
+def find_reachable(starts: Iterable[str], graph: Adjacency, excluded: Collection[str] = ()) -> set[str]:
+    """All nodes that are reachable from the starts, including these, without passing through excluded nodes."""
+    waiting = list(starts)
+    found = set(waiting)
+    while waiting:
+        new = [target for target in graph.get(waiting.pop(), ()) if target not in found and target not in excluded]
+        found.update(new)
+        waiting.extend(new)
+    return found
 
 
 def list_steps(activity: Activity) -> Iterator[tuple[Step, Path]]:

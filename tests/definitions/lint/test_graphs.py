@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.definitions.lint.transitions import Adjacency, find_cycles, find_reachable, reverse_edges
+from fidelio.definitions.flow import Adjacency, find_reachable
+from fidelio.definitions.lint.transitions import find_cycles, reverse_edges
 from tests.definitions.drawing.workflows import way
 from tests.definitions.lint.test_flow_rules import found
 from tests.support import proves

@@ -1,20 +1,22 @@
 """Order the slots of each layer and compute their coordinates, with few crossings and straight edges where possible.
 
-The order comes from barycenter sweeps. Barycentric coordinates leave small bends in edges that pass several layers. Therefore
-slots that an edge joins are tied into columns with the same x, the most important edges first, and the columns are then
-separated again.
+The order comes from barycenter sweeps. Slots that an edge joins are tied into columns with the same x, the most important edges
+first; so an edge that passes several layers has no small bends. The columns start as near to the middle as they fit.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from math import inf
 
-from fidelio.definitions.drawing.layers import Joint, Net, Slot
+from fidelio.definitions.drawing.layers import Joint, Net
 
+_GAP = 26.0
+_LAYER_GAP = 26.0
 _ATTRACTION_ROUNDS = 24
 
 
@@ -27,14 +29,19 @@ class MinimumDistance:
     distance: float
 
 
-def align_columns(net: Net, rows: Rows, x: Sequence[float], gap: float) -> list[float]:
-    """Move the slots so that as many edges are straight as the order of the slots allows."""
+def compute_x(net: Net, rows: Rows) -> list[float]:
+    """The x coordinate of every slot: each column moves towards those it is joined with, as far as its neighbours allow."""
     column = _assign_columns(net, rows)
-    distances = _compute_distances(net, rows, column, gap)
-    target = _compute_means(column, x)
-    positions = _balance_extremes(target, distances)
-    _attract_columns(positions, net.joints, column, distances)
-    return [positions[column[slot]] for slot in range(len(net.slots))]
+    distances = _compute_distances(net, rows, column)
+    x = _separate_columns(column, distances)
+    joined = _join_columns(net.joints, column)
+    for _ in range(_ATTRACTION_ROUNDS):
+        for head, others in joined.items():
+            target = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
+            least = max((x[pair.left] + pair.distance for pair in distances if pair.right == head), default=-inf)
+            most = min((x[pair.right] - pair.distance for pair in distances if pair.left == head), default=inf)
+            x[head] = max(least, min(target, most))
+    return [x[head] for head in column]
 
 
 def _assign_columns(net: Net, rows: Rows) -> list[int]:
@@ -63,82 +70,42 @@ def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
     return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties)
 
 
-def _compute_distances(net: Net, rows: Rows, column: list[int], gap: float) -> list[MinimumDistance]:
-    return [
-        MinimumDistance(column[first], column[second], net.slots[first].right + net.slots[second].left + gap)
+def _compute_distances(net: Net, rows: Rows, column: list[int]) -> list[MinimumDistance]:
+    pairs = [
+        MinimumDistance(column[first], column[second], net.slots[first].right + net.slots[second].left + _GAP)
         for row in rows
         for first, second in pairwise(row)
     ]
+    order = {head: number for number, head in enumerate(_sort_left_to_right(set(column), pairs))}
+    return sorted(pairs, key=lambda pair: order[pair.left])
 
 
-def _compute_means(column: list[int], x: Sequence[float]) -> dict[int, float]:
-    members: dict[int, list[float]] = defaultdict(list)
-    for slot, head in enumerate(column):
-        members[head].append(x[slot])
-    return {head: sum(values) / len(values) for head, values in members.items()}
+def _sort_left_to_right(columns: Iterable[int], pairs: Sequence[MinimumDistance]) -> Iterable[int]:
+    left_of: dict[int, list[int]] = {head: [] for head in columns}
+    for pair in pairs:
+        left_of[pair.right].append(pair.left)
+    return TopologicalSorter(left_of).static_order()
 
 
-def _balance_extremes(target: dict[int, float], distances: Sequence[MinimumDistance]) -> dict[int, float]:
-    """The middle between two valid solutions: everything pushed right until it fits, and everything pushed left."""
-    order = _sort_left_to_right(target, distances)
-    pushed_right, pushed_left = dict(target), dict(target)
-    by_right, by_left = _group_distances(distances)
-    for head in order:
-        pushed_right[head] = max([target[head], *(pushed_right[a.left] + a.distance for a in by_right[head])])
-    for head in reversed(order):
-        pushed_left[head] = min([target[head], *(pushed_left[a.right] - a.distance for a in by_left[head])])
-    return {head: (pushed_right[head] + pushed_left[head]) / 2 for head in target}
-
-
-def _group_distances(
-    distances: Sequence[MinimumDistance],
-) -> tuple[dict[int, list[MinimumDistance]], dict[int, list[MinimumDistance]]]:
-    by_right: dict[int, list[MinimumDistance]] = defaultdict(list)
-    by_left: dict[int, list[MinimumDistance]] = defaultdict(list)
-    for pair in distances:
-        by_right[pair.right].append(pair)
-        by_left[pair.left].append(pair)
-    return by_right, by_left
-
-
-def _sort_left_to_right(target: dict[int, float], distances: Sequence[MinimumDistance]) -> list[int]:
-    waiting = dict.fromkeys(target, 0)
-    _, by_left = _group_distances(distances)
-    for pair in distances:
-        waiting[pair.right] += 1
-    ready = [head for head, count in waiting.items() if not count]
-    order: list[int] = []
-    while ready:
-        order.append(ready.pop())
-        for pair in by_left[order[-1]]:
-            waiting[pair.right] -= 1
-            if not waiting[pair.right]:
-                ready.append(pair.right)
-    return order
-
-
-def _attract_columns(
-    x: dict[int, float], joints: Sequence[Joint], column: list[int], distances: Sequence[MinimumDistance]
-) -> None:
-    """Move each column towards those it is joined with, as far as its neighbours allow."""
-    by_right, by_left = _group_distances(distances)
+def _join_columns(joints: Sequence[Joint], column: list[int]) -> dict[int, list[tuple[int, float]]]:
     joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for joint in joints:
         first, second = column[joint.upper], column[joint.lower]
         if first != second:
             joined[first].append((second, joint.weight))
             joined[second].append((first, joint.weight))
-    for _ in range(_ATTRACTION_ROUNDS):
-        for head, others in joined.items():
-            target = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
-            least = max((x[a.left] + a.distance for a in by_right[head]), default=-inf)
-            most = min((x[a.right] - a.distance for a in by_left[head]), default=inf)
-            x[head] = max(least, min(target, most))
+    return joined
 
 
-_GAP = 26.0
-_LAYER_GAP = 26.0
-_MOVING_ROUNDS = 40
+def _separate_columns(columns: Iterable[int], distances: Sequence[MinimumDistance]) -> dict[int, float]:
+    """The middle between two valid solutions: everything pushed right until it fits, and everything pushed left."""
+    pushed_right = dict.fromkeys(columns, 0.0)
+    pushed_left = dict(pushed_right)
+    for pair in distances:
+        pushed_right[pair.right] = max(pushed_right[pair.right], pushed_right[pair.left] + pair.distance)
+    for pair in reversed(distances):
+        pushed_left[pair.left] = min(pushed_left[pair.left], pushed_left[pair.right] - pair.distance)
+    return {head: (pushed_right[head] + pushed_left[head]) / 2 for head in pushed_right}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,58 +118,6 @@ class Band:
     @property
     def middle(self) -> float:
         return (self.top + self.bottom) / 2
-
-
-def compute_x(net: Net, rows: Rows) -> list[float]:
-    """The x coordinate of every slot."""
-    targets = _collect_targets(net.joints)
-    x = [0.0] * len(net.slots)
-    for row in rows:
-        _move_row(x, row, net.slots, [(0.0, 1.0)] * len(row))
-    for round_number in range(_MOVING_ROUNDS):
-        for row in rows if round_number % 2 == 0 else reversed(rows):
-            _move_row(x, row, net.slots, [_find_target(slot, targets, x) for slot in row])
-    return align_columns(net, rows, x, _GAP)
-
-
-def _collect_targets(joints: Sequence[Joint]) -> dict[int, list[tuple[int, float]]]:
-    joined: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for joint in joints:
-        joined[joint.lower].append((joint.upper, joint.weight))
-        joined[joint.upper].append((joint.lower, joint.weight))
-    return joined
-
-
-def _find_target(slot: int, targets: dict[int, list[tuple[int, float]]], x: list[float]) -> tuple[float, float]:
-    total = sum(weight for _, weight in targets[slot])
-    if not total:
-        return x[slot], 0.1
-    return sum(x[other] * weight for other, weight in targets[slot]) / total, total
-
-
-def _move_row(x: list[float], row: list[int], slots: Sequence[Slot], targets: list[tuple[float, float]]) -> None:
-    """Move the slots of a row as near to their targets as the order and the distances allow."""
-    offsets = _compute_offsets(row, slots)
-    blocks: list[tuple[float, float, int]] = []
-    for (target, weight), offset in zip(targets, offsets, strict=True):
-        blocks.append((target - offset, weight, 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            blocks.append(_pool_blocks(blocks.pop(), blocks.pop()))
-    positions = [where for where, _, count in blocks for _ in range(count)]
-    for slot, offset, where in zip(row, offsets, positions, strict=True):
-        x[slot] = where + offset
-
-
-def _pool_blocks(first: tuple[float, float, int], second: tuple[float, float, int]) -> tuple[float, float, int]:
-    weight = first[1] + second[1]
-    return (first[0] * first[1] + second[0] * second[1]) / weight, weight, first[2] + second[2]
-
-
-def _compute_offsets(row: list[int], slots: Sequence[Slot]) -> list[float]:
-    offsets = [0.0]
-    for first, second in pairwise(row):
-        offsets.append(offsets[-1] + slots[first].right + slots[second].left + _GAP)
-    return offsets[: len(row)]
 
 
 def compute_bands(net: Net, rows: Rows, x: list[float], top: float) -> list[Band]:
@@ -239,7 +154,6 @@ def order_layers(net: Net) -> Rows:
             break
         downwards = round_number % 2 == 0
         _sweep(rows, above if downwards else below, downwards=downwards)
-        _swap_neighbours(rows, above, below)
         crossings = _count_crossings(rows, below)
         if crossings < fewest:
             best, fewest = _copy_rows(rows), crossings
@@ -270,23 +184,6 @@ def _sweep(rows: Rows, fixed: dict[int, list[int]], *, downwards: bool) -> None:
 
 def _compute_mean(values: list[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
-
-
-def _swap_neighbours(rows: Rows, above: dict[int, list[int]], below: dict[int, list[int]]) -> None:
-    for index, row in enumerate(rows):
-        upper = {slot: at for at, slot in enumerate(rows[index - 1])} if index else {}
-        lower = {slot: at for at, slot in enumerate(rows[index + 1])} if index + 1 < len(rows) else {}
-        for at in range(len(row) - 1):
-            first, second = row[at], row[at + 1]
-            gain = _count_pair_crossings(first, second, above, upper) + _count_pair_crossings(first, second, below, lower)
-            gain -= _count_pair_crossings(second, first, above, upper) + _count_pair_crossings(second, first, below, lower)
-            if gain > 0:
-                row[at], row[at + 1] = second, first
-
-
-def _count_pair_crossings(left: int, right: int, joined: dict[int, list[int]], position: dict[int, int]) -> int:
-    """The number of edges of `left` that cross edges of `right` if `left` comes first."""
-    return sum(position[a] > position[b] for a in joined[left] for b in joined[right])
 
 
 def _count_crossings(rows: Rows, below: dict[int, list[int]]) -> int:

@@ -6,12 +6,14 @@ and an unconditional edge does not list the conditions under which it is also ta
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fidelio.definitions.flow import (
     collect_activity_ids,
+    find_reachable,
     find_variable_domains,
     is_end,
     list_flow_edges,
@@ -95,6 +97,13 @@ class Graph:
         return tuple(edge for edge in self.edges if edge.source == node_id)
 
 
+def group_by_source(edges: Iterable[Edge]) -> dict[str, list[Edge]]:
+    outgoing: dict[str, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        outgoing[edge.source].append(edge)
+    return outgoing
+
+
 def describe_marks(marks: Marks) -> tuple[str, ...]:
     """The marks as short phrases, such as "3 steps" and "1 checkpoint", without those that are zero."""
     counted = (
@@ -103,7 +112,7 @@ def describe_marks(marks: Marks) -> tuple[str, ...]:
         (marks.decisions, "decision"),
         (marks.loops, "loop"),
     )
-    phrases = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counted if count]
+    phrases = [describe_count(count, noun) for count, noun in counted if count]
     return (*phrases, "optional") if marks.optional else tuple(phrases)
 
 
@@ -206,20 +215,9 @@ def _build_activity_node(activity: Activity) -> Node:
 def _add_warnings(nodes: list[Node], edges: tuple[Edge, ...], *, independent: bool) -> tuple[Node, ...]:
     if independent:
         return tuple(nodes)
-    reached = _find_reachable(edges)
+    targets = {source: [edge.target for edge in group] for source, group in group_by_source(edges).items()}
+    reached = find_reachable([_START], targets)
     return tuple(
-        node
-        if node.warning or node.id in reached or node.shape is not Shape.ACTIVITY
-        else Node(node.id, node.title, node.shape, node.marks, "nothing leads here")
+        replace(node, warning="nothing leads here") if node.shape is Shape.ACTIVITY and node.id not in reached else node
         for node in nodes
     )
-
-
-def _find_reachable(edges: tuple[Edge, ...]) -> set[str]:
-    reached, waiting = {_START}, [_START]
-    while waiting:
-        here = waiting.pop()
-        new = [edge.target for edge in edges if edge.source == here and edge.target not in reached]
-        reached.update(new)
-        waiting.extend(new)
-    return reached

@@ -5,13 +5,13 @@ Edges that lead back are excluded first, because they cannot point down; the lon
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
 
 from fidelio.definitions.drawing.geometry import text_width, wrap
-from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape, describe_marks, group_by_source
 
 _LINK_RANK = {link: position for position, link in enumerate(Link)}
 
@@ -35,16 +35,9 @@ def compute_layers(graph: Graph) -> Layering:
     return Layering(_assign_layers(graph.nodes, forward), forward, back, loops)
 
 
-def _group_by_source(edges: Sequence[Edge]) -> dict[str, list[Edge]]:
-    outgoing: dict[str, list[Edge]] = defaultdict(list)
-    for edge in edges:
-        outgoing[edge.source].append(edge)
-    return outgoing
-
-
 def _find_back_edges(graph: Graph, edges: Sequence[Edge]) -> frozenset[Edge]:
     """The edges that close a cycle in a depth-first search from the start that follows the most general edges first."""
-    outgoing = _group_by_source(sorted(edges, key=lambda edge: _LINK_RANK[edge.link]))
+    outgoing = group_by_source(sorted(edges, key=lambda edge: _LINK_RANK[edge.link]))
     entered = {edge.target for edge in edges}
     roots = sorted(graph.nodes, key=lambda node: (node.shape is not Shape.START, node.id in entered))
     seen: set[str] = set()
@@ -75,36 +68,21 @@ def _search_depth_first(root: str, outgoing: dict[str, list[Edge]], seen: set[st
 
 
 def _assign_layers(nodes: Sequence[Node], forward: Sequence[Edge]) -> dict[str, int]:
+    outgoing = group_by_source(forward)
     layer = {node.id: 0 for node in nodes}
-    outgoing = _group_by_source(forward)
-    for node_id in _sort_topologically(nodes, forward, outgoing):
-        for edge in outgoing[node_id]:
-            layer[edge.target] = max(layer[edge.target], layer[node_id] + 1)
-    return {node.id: _adjust_layer(node, outgoing, layer) for node in nodes}
+    targets = {node.id: [edge.target for edge in outgoing[node.id]] for node in nodes}
+    for node_id in reversed([*TopologicalSorter(targets).static_order()]):
+        for target in targets[node_id]:
+            layer[target] = max(layer[target], layer[node_id] + 1)
+    return {node.id: _adjust_layer(node, targets[node.id], layer) for node in nodes}
 
 
-def _sort_topologically(nodes: Sequence[Node], forward: Sequence[Edge], outgoing: dict[str, list[Edge]]) -> list[str]:
-    waiting = {node.id: 0 for node in nodes}
-    for edge in forward:
-        waiting[edge.target] += 1
-    ready = deque(node_id for node_id, count in waiting.items() if not count)
-    order: list[str] = []
-    while ready:
-        order.append(ready.popleft())
-        for edge in outgoing[order[-1]]:
-            waiting[edge.target] -= 1
-            if not waiting[edge.target]:
-                ready.append(edge.target)
-    return order
-
-
-def _adjust_layer(node: Node, outgoing: dict[str, list[Edge]], layer: dict[str, int]) -> int:
+def _adjust_layer(node: Node, targets: Sequence[str], layer: dict[str, int]) -> int:
     """End nodes are in the last layer, and a node without incoming edges directly above its targets."""
     if node.shape is Shape.END:
         return max(layer.values())
-    below = [layer[edge.target] for edge in outgoing[node.id]]
-    if layer[node.id] == 0 and below and node.shape is not Shape.START:
-        return max(0, min(below) - 1)
+    if layer[node.id] == 0 and targets and node.shape is not Shape.START:
+        return min(layer[target] for target in targets) - 1
     return layer[node.id]
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from fidelio.definitions.drawing.geometry import Box, Label, Line, fmt, shorten, text_width, wrap
 from fidelio.definitions.drawing.graph import Graph, Link, Shape
 from fidelio.definitions.drawing.layers import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, describe_node
 from fidelio.definitions.drawing.layout import compute_layout
+from fidelio.definitions.wording import describe_count
 
 _MARGIN = 28.0
 _HEADING = 19.0
@@ -42,7 +42,7 @@ def draw_svg(graph: Graph) -> str:
         *_render_opening(graph, width, legend + _MARGIN),
         *heading,
         f'<g transform="{shift}">',
-        *(text for line in picture.lines for text in _render_line(line)),
+        *(_render_line(line.edge.link, line.path) for line in picture.lines),
         *(text for line in picture.lines if line.label for text in _render_label(line, line.label)),
         *(text for box in picture.boxes for text in _render_box(box)),
         "</g>",
@@ -64,8 +64,8 @@ def _render_opening(graph: Graph, width: float, height: float) -> Iterator[str]:
         f'aria-labelledby="{key}-title {key}-desc">'
     )
     yield f'<title id="{key}-title">{_escape_text(graph.title)}</title>'
-    yield f'<desc id="{key}-desc">{_escape_text(describe_graph(graph))}</desc>'
-    yield f"<style>\n{render_stylesheet()}\n</style>"
+    yield f'<desc id="{key}-desc">{_escape_text(_describe_graph(graph))}</desc>'
+    yield f"<style>\n{_render_stylesheet()}\n</style>"
     yield "<defs>"
     for link in Link:
         yield (
@@ -76,11 +76,11 @@ def _render_opening(graph: Graph, width: float, height: float) -> Iterator[str]:
     yield f'<rect class="paper" width="{fmt(width)}" height="{fmt(height)}" rx="12"/>'
 
 
-def describe_graph(graph: Graph) -> str:
+def _describe_graph(graph: Graph) -> str:
     """Describe the picture in sentences, for screen readers."""
     activities = [node for node in graph.nodes if node.shape is Shape.ACTIVITY]
     names = {node.id: node.title for node in graph.nodes}
-    count = f"{len(activities)} {'activity' if len(activities) == 1 else 'activities'}."
+    count = f"{describe_count(len(activities), 'activity', 'activities')}."
     sentences = [
         f"{names[edge.source]} leads to {names[edge.target]}" + (f" ({edge.label})." if edge.label else ".")
         for edge in graph.edges
@@ -99,9 +99,8 @@ def _render_heading(graph: Graph, width: float) -> Iterator[str]:
         yield f'<text class="muted" x="{fmt(_MARGIN)}" y="{fmt(y - 5)}" font-size="12.5">{_escape_text(note)}</text>'
 
 
-def _render_line(line: Line) -> Iterator[str]:
-    link = line.edge.link
-    yield f'<path class="line {link}" d="{line.path}" marker-end="url(#fidelio-tip-{link})"/>'
+def _render_line(link: Link, path: str) -> str:
+    return f'<path class="line {link}" d="{path}" marker-end="url(#fidelio-tip-{link})"/>'
 
 
 def _render_label(line: Line, label: Label) -> Iterator[str]:
@@ -153,17 +152,17 @@ def _render_note(box: Box, x: float, y: float) -> Iterator[str]:
     if note:
         yield _render_centred(x + (8 if locked else 0), y, note, f'class="muted" font-size="{NOTE_SIZE}"')
     if locked:
-        left = x + 8 - text_width(note, NOTE_SIZE) / 2 - 14
-        yield f'<path class="lock-bow" d="M{fmt(left + 2)} {fmt(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
-        yield f'<rect class="lock" x="{fmt(left)}" y="{fmt(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
+        yield from _render_lock(x - 6 - text_width(note, NOTE_SIZE) / 2, y)
 
 
-def _list_used_links(graph: Graph) -> list[Link]:
-    return [link for link in Link if any(edge.link is link for edge in graph.edges)]
+def _render_lock(left: float, y: float) -> Iterator[str]:
+    yield f'<path class="lock-bow" d="M{fmt(left + 2)} {fmt(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
+    yield f'<rect class="lock" x="{fmt(left)}" y="{fmt(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
 
 
 def _list_legend_entries(graph: Graph) -> list[tuple[Link | None, str]]:
-    entries: list[tuple[Link | None, str]] = [(link, _LEGEND[link]) for link in _list_used_links(graph)]
+    used = {edge.link for edge in graph.edges}
+    entries: list[tuple[Link | None, str]] = [(link, words) for link, words in _LEGEND.items() if link in used]
     if any(node.marks.locked for node in graph.nodes):
         entries.append((None, "waits for an answer"))
     return entries if len(entries) > 1 else []
@@ -177,11 +176,9 @@ def _render_legend(graph: Graph, y: float) -> Iterator[str]:
     x = _MARGIN
     for link, words in _list_legend_entries(graph):
         if link is None:
-            yield f'<path class="lock-bow" d="M{fmt(x + 20)} {fmt(y - 5)}v-2.2a2.8 2.8 0 0 1 5.6 0v2.2"/>'
-            yield f'<rect class="lock" x="{fmt(x + 18)}" y="{fmt(y - 5.4)}" width="9.6" height="6.6" rx="1.4"/>'
+            yield from _render_lock(x + 18, y)
         else:
-            tip = f'marker-end="url(#fidelio-tip-{link})"'
-            yield f'<path class="line {link}" d="M{fmt(x)} {fmt(y - 4)}h26" {tip}/>'
+            yield _render_line(link, f"M{fmt(x)} {fmt(y - 4)}h26")
         yield f'<text class="muted" x="{fmt(x + 32)}" y="{fmt(y)}" font-size="{NOTE_SIZE}">{_escape_text(words)}</text>'
         x += text_width(words, NOTE_SIZE) + 56
 
@@ -189,110 +186,59 @@ def _render_legend(graph: Graph, y: float) -> Iterator[str]:
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
-    """A set of colours with sufficient contrast to the background."""
-
-    paper: str
-    ink: str
-    muted: str
-    card: str
-    rim: str
-    solid: str
-    on_solid: str
-    warning: str
-    warning_card: str
-    lock: str
-    links: dict[Link, str]
-
-
-LIGHT = Palette(
-    paper="#ffffff",
-    ink="#1e293b",
-    muted="#5b6778",
-    card="#f8fafc",
-    rim="#b6c2d1",
-    solid="#334155",
-    on_solid="#ffffff",
-    warning="#b42318",
-    warning_card="#fef3f2",
-    lock="#b54708",
-    links={
-        Link.NEXT: "#475569",
-        Link.CONDITION: "#6b7a90",
-        Link.DECISION: "#0f766e",
-        Link.ANSWER: "#4f46e5",
-        Link.TRIGGER: "#9333ea",
-    },
-)
-
-DARK = Palette(
-    paper="#0f172a",
-    ink="#e2e8f0",
-    muted="#9fb0c6",
-    card="#1e293b",
-    rim="#51627b",
-    solid="#cbd5e1",
-    on_solid="#0f172a",
-    warning="#fda29b",
-    warning_card="#3b1614",
-    lock="#fdb022",
-    links={
-        Link.NEXT: "#cbd5e1",
-        Link.CONDITION: "#94a3b8",
-        Link.DECISION: "#5eead4",
-        Link.ANSWER: "#a5b4fc",
-        Link.TRIGGER: "#d8b4fe",
-    },
-)
-
-_DASHES = {Link.TRIGGER: "2 4", Link.ANSWER: "6 4"}
+# The light and the dark variant of each colour, with sufficient contrast to the paper.
+_COLOURS = {
+    "paper": ("#ffffff", "#0f172a"),
+    "ink": ("#1e293b", "#e2e8f0"),
+    "muted": ("#5b6778", "#9fb0c6"),
+    "card": ("#f8fafc", "#1e293b"),
+    "rim": ("#b6c2d1", "#51627b"),
+    "solid": ("#334155", "#cbd5e1"),
+    "on_solid": ("#ffffff", "#0f172a"),
+    "warning": ("#b42318", "#fda29b"),
+    "warning_card": ("#fef3f2", "#3b1614"),
+    "lock": ("#b54708", "#fdb022"),
+    Link.NEXT: ("#475569", "#cbd5e1"),
+    Link.CONDITION: ("#6b7a90", "#94a3b8"),
+    Link.DECISION: ("#0f766e", "#5eead4"),
+    Link.ANSWER: ("#4f46e5", "#a5b4fc"),
+    Link.TRIGGER: ("#9333ea", "#d8b4fe"),
+}
+_SIZE_RULES = {
+    "text": f"font-family: {FONT}",
+    ".line": "fill: none; stroke-width: 1.4",
+    ".line.next": "stroke-width: 1.9",
+    ".card": "stroke-width: 1.2",
+    ".missing .card, .flawed .card": "stroke-dasharray: 5 4",
+    f".line.{Link.TRIGGER}": "stroke-dasharray: 2 4",
+    f".line.{Link.ANSWER}": "stroke-dasharray: 6 4",
+}
+_COLOUR_RULES = {
+    ".paper, .chip": "fill: {paper}",
+    "text": "fill: {ink}",
+    ".muted": "fill: {muted}",
+    ".card": "fill: {card}; stroke: {rim}",
+    ".start .card": "fill: {solid}; stroke: {solid}",
+    ".start text": "fill: {on_solid}",
+    ".end .card": "fill: {paper}; stroke: {solid}; stroke-width: 2",
+    ".workflow .card": "stroke: {trigger}",
+    ".missing .card, .flawed .card": "fill: {warning_card}; stroke: {warning}",
+    ".missing text, .flawed .muted": "fill: {warning}",
+    ".lock": "fill: {lock}",
+    ".lock-bow": "fill: none; stroke: {lock}; stroke-width: 1.6",
+    **{f".line.{link}": f"stroke: {{{link}}}" for link in Link},
+    **{f".tip.{link}, text.{link}": f"fill: {{{link}}}" for link in Link},
+}
 
 
-def render_stylesheet() -> str:
-    dark = "\n".join(f"  {rule}" for rule in _list_colour_rules(DARK))
-    rules = [*_list_size_rules(), *_list_colour_rules(LIGHT)]
-    return "\n".join(rules) + f"\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
+def _render_stylesheet() -> str:
+    light, dark = ({str(name): variants[number] for name, variants in _COLOURS.items()} for number in range(2))
+    rules = [*_render_rules(_SIZE_RULES, {}), *_render_rules(_COLOUR_RULES, light)]
+    in_the_dark = "\n".join(f"  {rule}" for rule in _render_rules(_COLOUR_RULES, dark))
+    return "\n".join(rules) + f"\n@media (prefers-color-scheme: dark) {{\n{in_the_dark}\n}}"
 
 
-def _list_size_rules() -> list[str]:
-    dashes = [_render_rule(f".line.{link}", f"stroke-dasharray: {dash}") for link, dash in _DASHES.items()]
-    return [
-        _render_rule("text", f"font-family: {FONT}"),
-        _render_rule(".line", "fill: none; stroke-width: 1.4"),
-        _render_rule(".line.next", "stroke-width: 1.9"),
-        _render_rule(".card", "stroke-width: 1.2"),
-        _render_rule(".missing .card, .flawed .card", "stroke-dasharray: 5 4"),
-        *dashes,
-    ]
-
-
-def _list_colour_rules(palette: Palette) -> list[str]:
-    links = [rule for link, colour in palette.links.items() for rule in _list_link_rules(link, colour)]
-    return [
-        _render_rule(".paper, .chip", f"fill: {palette.paper}"),
-        _render_rule("text", f"fill: {palette.ink}"),
-        _render_rule(".muted", f"fill: {palette.muted}"),
-        _render_rule(".card", f"fill: {palette.card}; stroke: {palette.rim}"),
-        _render_rule(".start .card", f"fill: {palette.solid}; stroke: {palette.solid}"),
-        _render_rule(".start text", f"fill: {palette.on_solid}"),
-        _render_rule(".end .card", f"fill: {palette.paper}; stroke: {palette.solid}; stroke-width: 2"),
-        _render_rule(".workflow .card", f"stroke: {palette.links[Link.TRIGGER]}"),
-        _render_rule(".missing .card, .flawed .card", f"fill: {palette.warning_card}; stroke: {palette.warning}"),
-        _render_rule(".missing text, .flawed .muted", f"fill: {palette.warning}"),
-        _render_rule(".lock", f"fill: {palette.lock}"),
-        _render_rule(".lock-bow", f"fill: none; stroke: {palette.lock}; stroke-width: 1.6"),
-        *links,
-    ]
-
-
-def _list_link_rules(link: Link, colour: str) -> list[str]:
-    return [
-        _render_rule(f".line.{link}", f"stroke: {colour}"),
-        _render_rule(f".tip.{link}, text.{link}", f"fill: {colour}"),
-    ]
-
-
-def _render_rule(selectors: str, body: str) -> str:
-    confined = ", ".join(f".fidelio-drawing {selector.strip()}" for selector in selectors.split(","))
-    return f"{confined} {{ {body} }}"
+def _render_rules(rules: dict[str, str], colours: dict[str, str]) -> Iterator[str]:
+    for selectors, body in rules.items():
+        confined = ", ".join(f".fidelio-drawing {selector.strip()}" for selector in selectors.split(","))
+        yield f"{confined} {{ {body.format_map(colours)} }}"

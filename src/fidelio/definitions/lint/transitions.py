@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from fidelio.definitions import META
-from fidelio.definitions.flow import is_end, list_flow_edges, may_end_after
+from fidelio.definitions.flow import Adjacency, find_reachable, is_end, list_flow_edges, may_end_after
 from fidelio.definitions.lint.rules import LintProblem, rule
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
 from fidelio.definitions.models import And, Branch, Condition, Not, Transition
@@ -150,20 +150,6 @@ def check_no_default(subject: LintSubject) -> Iterator[LintProblem]:
             yield LintProblem(entry.source, ("transitions",), sentence, remedy)
 
 
-Adjacency = Mapping[str, Iterable[str]]
-
-
-def find_reachable(starts: Iterable[str], graph: Adjacency) -> set[str]:
-    """All nodes that are reachable from the starts, including these."""
-    waiting = list(starts)
-    found = set(waiting)
-    while waiting:
-        new = [target for target in graph.get(waiting.pop(), ()) if target not in found]
-        found.update(new)
-        waiting.extend(new)
-    return found
-
-
 def reverse_edges(graph: Adjacency) -> dict[str, list[str]]:
     """The graph with all edges reversed."""
     back: dict[str, list[str]] = defaultdict(list)
@@ -180,21 +166,11 @@ def find_cycles(graph: Adjacency) -> list[set[str]]:
     for start in reversed(_list_postorder(graph)):
         if start in assigned:
             continue
-        component = _collect_component(start, back, assigned)
+        component = find_reachable([start], back, assigned)
+        assigned |= component
         if len(component) > 1 or start in graph.get(start, ()):
             found.append(component)
     return found
-
-
-def _collect_component(start: str, back: Adjacency, assigned: set[str]) -> set[str]:
-    component, waiting = {start}, [start]
-    assigned.add(start)
-    while waiting:
-        new = [name for name in dict.fromkeys(back.get(waiting.pop(), ())) if name not in assigned]
-        assigned.update(new)
-        component.update(new)
-        waiting.extend(new)
-    return component
 
 
 def _list_postorder(graph: Adjacency) -> list[str]:
