@@ -198,8 +198,7 @@ def _refuse_transition(workflow: Workflow, record: Record, target: str, why: Pos
 
 
 def _refuse_step(activity: Activity, record: Record, step: str, why: PossibleMove | None) -> Refusal:
-    loop_steps = [known_step.id for loop in activity.loops for known_step in loop.steps]
-    if step not in (*(known_step.id for known_step in activity.steps), *loop_steps):
+    if step not in [known_step.id for known_step in activity.all_steps]:
         return Refusal("STEP_NOT_FOUND", f"Step not found: {step} in activity {activity.id}.")
     if why is not None:
         return Refusal(why.code, f"Step '{step}' cannot be completed.", why.reason)

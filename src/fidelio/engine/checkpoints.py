@@ -8,7 +8,6 @@ after further work counts for the next iteration: an extra question is better th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
@@ -17,8 +16,6 @@ from fidelio.engine.state import CheckpointInstance, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Workflow
-
-_CHECKPOINT_OF = attrgetter("checkpoint")
 
 
 def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None:
@@ -43,9 +40,7 @@ def needs_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, 
 
 def find_unattached_checkpoints(activity: Activity) -> list[Checkpoint]:
     """The checkpoints that no step names, in order."""
-    attached = set(map(_CHECKPOINT_OF, activity.steps))
-    for loop in activity.loops:
-        attached.update(map(_CHECKPOINT_OF, loop.steps))
+    attached = {step.checkpoint for step in activity.all_steps}
     return [checkpoint for checkpoint in activity.checkpoints if checkpoint.id not in attached]
 
 

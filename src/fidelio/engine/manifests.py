@@ -66,25 +66,15 @@ def check_step_manifest(
     if manifest is None:
         needed = _find_required_steps(workflow, record, activity) if leaving else []
         return [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
-    # Fast path for the usual case: every step, once, in order.
-    complete = [entry.step_id for entry in manifest] == [step.id for step in activity.steps]
-    return [
-        *([] if complete else _compare_with_definition(workflow, record, activity, manifest, leaving=leaving)),
-        *_find_empty(manifest),
-        *_find_unanswered(workflow, record, activity, manifest),
-        *(_find_missing_iterations(record, activity, manifest) if per_iteration and activity.loops else ()),
-    ]
-
-
-def _compare_with_definition(
-    workflow: Workflow, record: Record, activity: Activity, manifest: Sequence[StepReport], *, leaving: bool
-) -> list[Problem]:
     return [
         *(_find_missing(_find_required_steps(workflow, record, activity), manifest) if leaving else ()),
         *(_find_undecided(workflow, record, activity, manifest) if leaving else ()),
         *_find_unexpected(activity, manifest),
         *_find_repeated(activity, manifest),
         *_find_out_of_order(activity, manifest),
+        *_find_empty(manifest),
+        *_find_unanswered(workflow, record, activity, manifest),
+        *(_find_missing_iterations(record, activity, manifest) if per_iteration else ()),
     ]
 
 
@@ -120,7 +110,7 @@ def draft_reported_steps(workflow: Workflow, record: Record, manifest: Sequence[
     activity = workflow.activity(record.activity)
     if activity is None:
         return []
-    steps = (*activity.steps, *_list_loop_steps(activity))
+    steps = activity.all_steps
     with_actions = {
         step.id: (number, step) for number, step in enumerate(steps) if step.actions and step.id not in record.here.done
     }
@@ -198,7 +188,7 @@ def _find_unanswered(
 
     It is a doubt if the condition of the checkpoint may not have held when the step was due.
     """
-    steps = enumerate((*activity.steps, *_list_loop_steps(activity)))
+    steps = enumerate(activity.all_steps)
     with_checkpoint = [(number, step, step.checkpoint) for number, step in steps if step.checkpoint]
     done = {entry.step_id for entry in manifest} if with_checkpoint else set()
     for number, step, checkpoint_id in with_checkpoint:
@@ -228,7 +218,7 @@ def _find_undecided(
 
 def _find_missing_iterations(record: Record, activity: Activity, manifest: Sequence[StepReport]) -> Iterable[Problem]:
     """Steps of loops that are reported more often than their checkpoint, which has no condition, was answered."""
-    for step in _list_loop_steps(activity):
+    for step in activity.loop_steps:
         answer = record.find_answer(step.checkpoint) if step.checkpoint else None
         checkpoint = find_checkpoint(activity, answer.checkpoint) if answer is not None and answer.iteration else None
         if answer is None or checkpoint is None or not checkpoint.required or checkpoint.condition is not None:
@@ -246,20 +236,20 @@ def _find_missing(needed: Sequence[str], manifest: Sequence[StepReport]) -> list
 
 
 def _find_unexpected(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
-    known = {step.id for step in (*activity.steps, *_list_loop_steps(activity))}
+    known = {step.id for step in activity.all_steps}
     unknown = [entry.step_id for entry in manifest if entry.step_id not in known]
     return [Problem("unexpected-steps", phrases.unexpected_steps(dict.fromkeys(unknown)))] if unknown else []
 
 
 def _find_repeated(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
-    once = {step.id for step in activity.steps} - {step.id for step in _list_loop_steps(activity)}
+    declared, in_loops = Counter(step.id for step in activity.steps), {step.id for step in activity.loop_steps}
     counts = Counter(entry.step_id for entry in manifest)
-    twice = [step for step, count in counts.items() if count > 1 and step in once]
+    twice = [step for step, count in counts.items() if 0 < declared[step] < count and step not in in_loops]
     return [Problem("repeated-steps", phrases.repeated_steps(twice))] if twice else []
 
 
 def _find_out_of_order(activity: Activity, manifest: Sequence[StepReport]) -> list[Problem]:
-    order = {step.id: number for number, step in enumerate(activity.steps)}
+    order = {name: number for number, name in enumerate(dict.fromkeys(step.id for step in activity.steps))}
     reported = [step for step in dict.fromkeys(entry.step_id for entry in manifest) if step in order]
     numbers = [order[step] for step in reported]
     if numbers == sorted(numbers):
@@ -286,10 +276,6 @@ def _find_longest_increasing_subsequence(numbers: Sequence[int]) -> set[int]:
 def _find_empty(manifest: Sequence[StepReport]) -> list[Problem]:
     empty = [entry.step_id for entry in manifest if not entry.output.strip()]
     return [Problem("empty-output", phrases.empty_output(dict.fromkeys(empty)))] if empty else []
-
-
-def _list_loop_steps(activity: Activity) -> Iterable[Step]:
-    return (step for loop in activity.loops for step in loop.steps)
 
 
 def _check_activity_report(workflow: Workflow, entry: ActivityReport) -> Iterable[Problem]:

@@ -81,8 +81,7 @@ def check_skill(workflow: Workflow, record: Record) -> list[Problem]:
     activity = workflow.activity(record.activity)
     if activity is None or not record.skill:
         return []
-    steps = (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
-    own = {activity.skills.primary, *activity.skills.supporting, *(step.skill for step in steps)} - {None}
+    own = {activity.skills.primary, *activity.skills.supporting, *(step.skill for step in activity.all_steps)} - {None}
     if not own or record.skill in {*own, workflow.skills.primary, *workflow.skills.supporting}:
         return []
     return [Problem("skill", phrases.skill_of_other_activity(record.skill, activity.id), advisory=True)]

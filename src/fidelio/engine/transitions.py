@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from fidelio.definitions.conditions import Truth, all_hold, holds, negate, render_condition
 from fidelio.engine import phrases
 from fidelio.engine.scope import (
-    add_defaults,
     collect_reported_values,
     collect_values,
     find_running_loop,
@@ -26,22 +25,6 @@ from fidelio.engine.state import ActivityVisit, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Workflow
-
-__all__ = [
-    "TERMINAL",
-    "CandidateTransition",
-    "DeclaredTransition",
-    "add_defaults",
-    "ends_workflow",
-    "explain_missing_transition",
-    "is_activity_missing",
-    "is_terminal_name",
-    "list_declared_transitions",
-    "list_open_transitions",
-    "list_outgoing_transitions",
-    "list_transitions",
-    "select_open",
-]
 
 TERMINAL = "__terminal__"
 # Names that definitions use for the end of the workflow, unless an activity has that name.

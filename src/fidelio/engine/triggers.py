@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +16,7 @@ from fidelio.engine.state import ActivityVisit, ChildSession, Record
 from fidelio.engine.variables import find_settling_checkpoint
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Step, Trigger, Workflow
+    from fidelio.definitions.models import Activity, Step, Workflow
 
 
 # Author of variables that a checkpoint of the parent has set; no activity can have this name.
@@ -34,10 +34,14 @@ class TriggerMatch(msgspec.Struct, frozen=True):
 def find_trigger(workflow: Workflow, record: Record, child_workflow: str) -> TriggerMatch | None:
     """The trigger of the current activity, or of any of its steps, that starts this workflow."""
     activity = workflow.activity(record.activity)
-    for step, trigger in _list_triggers(activity) if activity is not None else ():
-        if trigger.workflow == child_workflow:
-            return TriggerMatch(child_workflow, step, trigger.pass_context)
-    return None
+    if activity is None:
+        return None
+    own = [("", trigger) for trigger in activity.triggers]
+    own += [(step.id, trigger) for step in activity.all_steps for trigger in step.triggers]
+    matching = (
+        TriggerMatch(child_workflow, step, trigger.pass_context) for step, trigger in own if trigger.workflow == child_workflow
+    )
+    return next(matching, None)
 
 
 def find_fired_triggers(workflow: Workflow, before: Record, after: Record, step: str = "") -> list[TriggerMatch]:
@@ -119,13 +123,3 @@ def _find_last_steps(workflow: Workflow, activity: Activity, before: Record, aft
     if loop is None or running is None or len(after.here.done) > len(before.here.done):
         return activity.steps[: after.here.at][-1:]
     return loop.steps[: running.at][-1:]
-
-
-def _list_triggers(activity: Activity) -> Iterable[tuple[str, Trigger]]:
-    yield from (("", trigger) for trigger in activity.triggers)
-    for step in _list_steps(activity):
-        yield from ((step.id, trigger) for trigger in step.triggers)
-
-
-def _list_steps(activity: Activity) -> Iterable[Step]:
-    return (*activity.steps, *(step for loop in activity.loops for step in loop.steps))

@@ -204,3 +204,12 @@ class Activity(Definition):
     owner: str | None = Field(
         default=None, alias="ownerWorkflow", description="The workflow whose directory holds the file; set on loading."
     )
+
+    @property
+    def loop_steps(self) -> tuple[Step, ...]:
+        return tuple(step for loop in self.loops for step in loop.steps)
+
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """The steps of the activity, then those of its loops."""
+        return (*self.steps, *self.loop_steps)
