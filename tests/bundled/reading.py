@@ -8,9 +8,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from fidelio.definitions.conditions import list_variables
 from fidelio.definitions.flow import list_steps, list_triggers
 from fidelio.definitions.library import Library, Root
-from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow, list_variables
+from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow
 from fidelio.definitions.models.components import Skill
 
 BUNDLED = Path(str(files("fidelio"))) / "bundled"

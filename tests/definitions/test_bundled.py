@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import fidelio
+from fidelio.definitions.conditions import list_variables
 from fidelio.definitions.library import Library
-from fidelio.definitions.models import Workflow, list_unknown_keys, list_variables
+from fidelio.definitions.models import Workflow, list_unknown_keys
 from tests.definitions.libraries import library
 from tests.support import proves
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from fidelio.definitions.conditions import list_variables
 from fidelio.definitions.models import (
     Activity,
     Checkpoint,
     Condition,
     list_unknown_keys,
-    list_variables,
 )
 from fidelio.definitions.models.components import Rules, Skill
 from fidelio.definitions.models.workflow import WorkflowFile

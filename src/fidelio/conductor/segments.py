@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import MISSING, look_up
+from fidelio.definitions.conditions import MISSING, list_variables, look_up
 from fidelio.engine.progress import ActivityTask, list_free_checkpoints, list_tasks
 from fidelio.engine.record import STEP_COMPLETED, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.transitions import list_open_transitions
-from fidelio.engine.variables import find_unset_variables, find_variables
+from fidelio.engine.variables import find_unset_variables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def choose_transition(workflow: Workflow, record: Record) -> ChosenTransition | 
     conditions = [candidate.when for candidate in candidates if candidate.when is not None]
     if conditions:
         unset = find_unset_variables(conditions, workflow, record)
-        every = dict.fromkeys(name for condition in conditions for name in find_variables(condition))
+        every = dict.fromkeys(name for condition in conditions for name in list_variables(condition))
         return UndecidedTransition(tuple(unset or every))
     return ChosenTransition(candidates[0].to, candidates[0].condition or None) if candidates else NoTransition()
 
@@ -203,7 +203,7 @@ def _list_loop_variables(workflow: Workflow, record: Record, loop: Loop | None) 
     # The break condition is evaluated after an iteration, not before the first.
     break_condition = loop.break_condition if find_running_loop(workflow, record.here) is loop else None
     condition = loop.condition or break_condition
-    names = dict.fromkeys(find_variables(condition)) if condition is not None else ()
+    names = dict.fromkeys(list_variables(condition)) if condition is not None else ()
     return tuple(name for name in names if look_up(name, values) in (MISSING, None))
 
 

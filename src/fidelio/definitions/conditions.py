@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +49,20 @@ def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported
         return negate(holds(condition.condition, variables, reported_only=reported_only))
     truths = [holds(operand, variables, reported_only=reported_only) for operand in condition.conditions]
     return all_hold(truths) if condition.type == "and" else negate(all_hold([negate(truth) for truth in truths]))
+
+
+def list_comparisons(condition: Condition) -> Iterator[Simple]:
+    """The simple comparisons that a condition consists of, in reading order."""
+    if condition.type == "simple":
+        yield condition
+        return
+    for part in (condition.condition,) if condition.type == "not" else condition.conditions:
+        yield from list_comparisons(part)
+
+
+def list_variables(condition: Condition) -> Iterator[str]:
+    """Every variable of the condition, in order, including repetitions."""
+    return (comparison.variable for comparison in list_comparisons(condition))
 
 
 def all_hold(truths: Sequence[Truth]) -> Truth:
@@ -98,6 +112,17 @@ def is_equal(left: Any, right: Any) -> bool:
     """Compare without conversion: 1 is not true and "1" is not 1."""
     # In Python True equals 1; a definition that requires true does not accept the number.
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+
+
+def name_type(value: object) -> str:
+    """The type of a value as definitions declare it."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list | tuple) else "object" if isinstance(value, Mapping) else "null"
 
 
 def _to_number(value: Any) -> Any:

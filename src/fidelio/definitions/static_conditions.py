@@ -8,20 +8,20 @@ variable is unknown, there is no result.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, product
 from math import isfinite
 from typing import Any, Literal
 
-from fidelio.definitions.conditions import MISSING, holds, is_equal
-from fidelio.definitions.models import And, Condition, Not, Or, Simple
+from fidelio.definitions.conditions import MISSING, holds, is_equal, list_comparisons
+from fidelio.definitions.models import Condition, Simple
 
 ConstantTruth = Literal["always", "never"]
 _MAX_CASES = 4096
-_ORDERINGS = frozenset({">", "<", ">=", "<="})
-_EXISTENCE = frozenset({"exists", "notExists"})
+ORDERINGS = frozenset({">", "<", ">=", "<="})
+EXISTENCE = frozenset({"exists", "notExists"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,6 @@ def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain
     return "never" if outcomes == {False} else None
 
 
-def list_comparisons(condition: Condition) -> Iterator[Simple]:
-    """The simple comparisons that a condition consists of, in reading order."""
-    match condition:
-        case Simple():
-            yield condition
-        case Not():
-            yield from list_comparisons(condition.condition)
-        case And() | Or():
-            for part in condition.conditions:
-                yield from list_comparisons(part)
-
-
 def _find_domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
     by_variable: dict[str, list[Simple]] = defaultdict(list)
     for comparison in list_comparisons(condition):
@@ -80,8 +68,8 @@ def _find_domains(condition: Condition, known: Mapping[str, VariableDomain]) -> 
 
 def _find_domain(comparisons: list[Simple], known: VariableDomain | None) -> list[Any] | None:
     """Values that represent all values of the variable, or None if they cannot be determined."""
-    values = [comparison.value for comparison in comparisons if comparison.operator not in _EXISTENCE]
-    if any(comparison.operator in _ORDERINGS for comparison in comparisons):
+    values = [comparison.value for comparison in comparisons if comparison.operator not in EXISTENCE]
+    if any(comparison.operator in ORDERINGS for comparison in comparisons):
         numbers = [number for value in values if (number := _to_fraction(value)) is not None]
         if known is None or known.type != "number" or len(numbers) < len(values):
             return None
@@ -90,7 +78,7 @@ def _find_domain(comparisons: list[Simple], known: VariableDomain | None) -> lis
         domain = [True, False, *(None for _ in range(None in values))]
     else:
         domain = [*_remove_duplicates(values), _OTHER_VALUE]
-    tests_existence = any(comparison.operator in _EXISTENCE for comparison in comparisons)
+    tests_existence = any(comparison.operator in EXISTENCE for comparison in comparisons)
     if tests_existence and not (known and known.always_set):
         domain.append(MISSING)
     return domain

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelio.definitions.conditions import holds
+from fidelio.definitions.conditions import holds, list_variables
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
 from fidelio.engine.record import BY_ANSWER, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values
 from fidelio.engine.state import Problem, Record
 from fidelio.engine.transition_events import matches_any_transition
-from fidelio.engine.variables import draft_step_variables, find_unset_variables, find_variables, suggest_report
+from fidelio.engine.variables import draft_step_variables, find_unset_variables, suggest_report
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Step, Workflow
@@ -166,7 +166,7 @@ def _find_due_steps(record: Record, activity: Activity) -> Sequence[Step]:
 
 def was_settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
     """Whether all variables of the condition had their current value already when the step was due."""
-    names = {name.partition(".")[0] for name in find_variables(condition)}
+    names = {name.partition(".")[0] for name in list_variables(condition)}
     recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
     return all(_was_set_before(number, record.set_by.get(name, ""), activity) for name in recent)
 

@@ -6,10 +6,10 @@ Only a `set` action with a value is carried out here; one that merely describes 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fidelio.definitions.conditions import MISSING, holds, is_equal, look_up
+from fidelio.definitions.conditions import MISSING, holds, is_equal, list_variables, look_up, name_type
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
 from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, EventDraft
@@ -26,21 +26,10 @@ MAX_NAME_LENGTH = 128
 MAX_VARIABLES = 500
 
 
-def find_variables(condition: Condition) -> Iterator[str]:
-    """All variables of the condition, from left to right."""
-    if condition.type == "simple":
-        yield condition.variable
-    elif condition.type == "not":
-        yield from find_variables(condition.condition)
-    else:
-        for part in condition.conditions:
-            yield from find_variables(part)
-
-
 def find_unset_variables(conditions: Iterable[Condition], workflow: Workflow, record: Record) -> list[str]:
     """The variables of the conditions that are not set."""
     reported_values = collect_reported_values(workflow, record)
-    names = (name for condition in conditions for name in find_variables(condition))
+    names = (name for condition in conditions for name in list_variables(condition))
     return [name for name in dict.fromkeys(names) if look_up(name, reported_values) is MISSING]
 
 
@@ -165,13 +154,3 @@ def evaluate_set_actions(actions: Iterable[Action], values: Mapping[str, Any]) -
         if has_value and action.target and holds(action.condition, {**values, **result}):
             result[action.target] = action.value
     return result
-
-
-def name_type(value: object) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list | tuple) else "object" if isinstance(value, Mapping) else "null"

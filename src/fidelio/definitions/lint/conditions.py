@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from fidelio.definitions.conditions import list_comparisons
 from fidelio.definitions.lint.expressions import (
     LocatedCondition,
     build_scope,
     find_declared_type,
     fits_type,
+    list_comparisons_in,
     list_conditions,
     list_subconditions,
 )
@@ -17,11 +19,8 @@ from fidelio.definitions.lint.rules import LintProblem, rule, suggest_name
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
 from fidelio.definitions.models import Simple
 from fidelio.definitions.models.base import Path
-from fidelio.definitions.static_conditions import ConstantTruth, find_constant_truth, list_comparisons
+from fidelio.definitions.static_conditions import EXISTENCE, ORDERINGS, ConstantTruth, find_constant_truth
 from fidelio.definitions.wording import describe_condition, describe_count, describe_value
-
-_ORDERINGS = frozenset({">", "<", ">=", "<="})
-_EXISTENCE = frozenset({"exists", "notExists"})
 
 
 @rule("undeclared-variable", "error", by_workflow=True)
@@ -47,10 +46,8 @@ _Locations = list[tuple[str, Path]]
 def _find_used_variables(entry: ActivitySubject) -> dict[str, _Locations]:
     """Every variable that a condition of the activity uses, with the owner and the path of each use."""
     found: dict[str, _Locations] = defaultdict(list)
-    for located in list_conditions(entry.activity):
-        for node, path in list_subconditions(located):
-            if isinstance(node, Simple):
-                found[node.variable].append((located.owner, (*path, "variable")))
+    for comparison, path, owner in list_comparisons_in(entry.activity):
+        found[comparison.variable].append((owner, (*path, "variable")))
     return found
 
 
@@ -69,21 +66,20 @@ def check_compared_types(subject: LintSubject) -> Iterator[LintProblem]:
     """
     for entry in subject.activities:
         scope = build_scope(subject, entry)
-        for located in list_conditions(entry.activity):
-            for node, path in list_subconditions(located):
-                if isinstance(node, Simple) and (reason := _explain_mismatch(node, find_declared_type(scope, node.variable))):
-                    sentence = f"The condition of {located.owner} compares {node.variable}, {reason}."
-                    remedy = "Compare with a value of the declared type, or declare another type."
-                    yield LintProblem(entry.source, (*path, "value"), sentence, remedy)
+        for comparison, path, owner in list_comparisons_in(entry.activity):
+            if reason := _explain_mismatch(comparison, find_declared_type(scope, comparison.variable)):
+                sentence = f"The condition of {owner} compares {comparison.variable}, {reason}."
+                remedy = "Compare with a value of the declared type, or declare another type."
+                yield LintProblem(entry.source, (*path, "value"), sentence, remedy)
 
 
 _TYPE_NAMES = {"string": "text", "number": "a number", "boolean": "true or false", "array": "a list", "object": "a mapping"}
 
 
 def _explain_mismatch(comparison: Simple, kind: str | None) -> str:
-    if kind is None or comparison.operator in _EXISTENCE or comparison.value is None:
+    if kind is None or comparison.operator in EXISTENCE or comparison.value is None:
         return ""
-    if comparison.operator in _ORDERINGS:
+    if comparison.operator in ORDERINGS:
         unordered = kind in ("boolean", "array", "object") or isinstance(comparison.value, bool)
         return f"which is {_TYPE_NAMES[kind]}, by order with {describe_value(comparison.value)}" if unordered else ""
     return "" if fits_type(comparison.value, kind) else f"which is {_TYPE_NAMES[kind]}, with {describe_value(comparison.value)}"
@@ -95,12 +91,11 @@ def check_missing_value(subject: LintSubject) -> Iterator[LintProblem]:
     intended. If it is, write `value: null`.
     """
     for entry in subject.activities:
-        for located in list_conditions(entry.activity):
-            for node, path in list_subconditions(located):
-                if isinstance(node, Simple) and node.operator not in _EXISTENCE and "value" not in node.model_fields_set:
-                    sentence = f"The condition of {located.owner} does not say what {node.variable} is compared with."
-                    remedy = "Add `value`, or ask with `exists` or `notExists` whether there is one."
-                    yield LintProblem(entry.source, (*path, "operator"), sentence, remedy)
+        for comparison, path, owner in list_comparisons_in(entry.activity):
+            if comparison.operator not in EXISTENCE and "value" not in comparison.model_fields_set:
+                sentence = f"The condition of {owner} does not say what {comparison.variable} is compared with."
+                remedy = "Add `value`, or ask with `exists` or `notExists` whether there is one."
+                yield LintProblem(entry.source, (*path, "operator"), sentence, remedy)
 
 
 @rule("always-true", "warning", by_workflow=True)
@@ -134,7 +129,7 @@ def _find_constant_subconditions(
     entry: ActivitySubject, located: LocatedCondition, subject: LintSubject, expected: ConstantTruth, words: str
 ) -> Iterator[LintProblem]:
     decided: list[tuple[str | int, ...]] = []
-    for node, path in list_subconditions(located):
+    for node, path in list_subconditions(located.condition, located.path):
         if any(path[: len(outer)] == outer for outer in decided):
             continue
         outcome = find_constant_truth(node, subject.variable_domains)

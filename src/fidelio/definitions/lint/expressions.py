@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from fidelio.definitions.conditions import name_type
 from fidelio.definitions.flow import list_steps
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
-from fidelio.definitions.models import Action, Activity, And, Condition, Loop, Not, Or
+from fidelio.definitions.models import Action, Activity, And, Condition, Loop, Not, Or, Simple
 from fidelio.definitions.models.base import Path
 
 
@@ -60,18 +60,22 @@ def _add_paths(actions: Iterable[Action], path: Path) -> Iterator[tuple[Action, 
     yield from ((action, (*path, index)) for index, action in enumerate(actions))
 
 
-def list_subconditions(located: LocatedCondition) -> Iterator[tuple[Condition, Path]]:
+def list_subconditions(condition: Condition, path: Path) -> Iterator[tuple[Condition, Path]]:
     """The condition and all conditions inside it, the outer before the inner."""
-    yield from _walk_condition(located.condition, located.path)
-
-
-def _walk_condition(condition: Condition, path: Path) -> Iterator[tuple[Condition, Path]]:
     yield condition, path
     if isinstance(condition, Not):
-        yield from _walk_condition(condition.condition, (*path, "condition"))
+        yield from list_subconditions(condition.condition, (*path, "condition"))
     elif isinstance(condition, And | Or):
         for index, entry in enumerate(condition.conditions):
-            yield from _walk_condition(entry, (*path, "conditions", index))
+            yield from list_subconditions(entry, (*path, "conditions", index))
+
+
+def list_comparisons_in(activity: Activity) -> Iterator[tuple[Simple, Path, str]]:
+    """Every comparison in the conditions of the activity, with its path and the owner of the condition."""
+    for located in list_conditions(activity):
+        for node, path in list_subconditions(located.condition, located.path):
+            if isinstance(node, Simple):
+                yield node, path, located.owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +112,6 @@ def find_declared_type(scope: Scope, name: str) -> str | None:
     return None if name in scope.items else scope.types.get(name)
 
 
-def fits_type(value: Any, kind: str) -> bool:
+def fits_type(value: object, kind: str) -> bool:
     """Whether a variable of this type can have the value. None is a value of every type."""
-    match kind:
-        case _ if value is None:
-            return True
-        case "boolean":
-            return isinstance(value, bool)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "array":
-            return isinstance(value, list | tuple)
-        case "object":
-            return isinstance(value, dict)
-        case _:
-            return isinstance(value, str)
+    return value is None or name_type(value) == kind

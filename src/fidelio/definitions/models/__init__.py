@@ -25,7 +25,7 @@ from fidelio.definitions.models.activity import (
     Trigger,
 )
 from fidelio.definitions.models.base import Definition, list_unknown_keys
-from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple, list_variables
+from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
     ExecutionModel,
@@ -67,5 +67,4 @@ __all__ = [
     "WorkflowManifest",
     "WorkflowSkills",
     "list_unknown_keys",
-    "list_variables",
 ]

@@ -4,7 +4,6 @@ Conditions are data, not expressions, so they can be checked statically, drawn, 
 `definitions.conditions` evaluates them.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -46,15 +45,3 @@ class Not(Definition):
 
 
 Condition = Annotated[Simple | And | Or | Not, Field(discriminator="type")]
-
-
-def list_variables(condition: Condition) -> Iterator[str]:
-    """Every variable of the condition, in order, including repetitions."""
-    match condition:
-        case Simple():
-            yield condition.variable
-        case Not():
-            yield from list_variables(condition.condition)
-        case And() | Or():
-            for part in condition.conditions:
-                yield from list_variables(part)
