@@ -8,7 +8,7 @@ from typing import Protocol
 from fidelio.definitions.flow import list_steps
 from fidelio.definitions.library.identifiers import check_id
 from fidelio.definitions.lint.rules import LintProblem, rule
-from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile
+from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile, list_inline_activities
 from fidelio.definitions.models import Definition, list_unknown_keys
 from fidelio.definitions.models.base import Path
 from fidelio.errors import BadId
@@ -34,7 +34,8 @@ def check_duplicate_id(subject: LintSubject) -> Iterator[LintProblem]:
         subject.manifest, "variable", ((v.name, ("variables", i, "name")) for i, v in enumerate(head.variables))
     )
     yield from _find_duplicates(subject.manifest, "mode", ((m.id, ("modes", i, "id")) for i, m in enumerate(head.modes)))
-    yield from _find_duplicates(subject.manifest, "activity", subject.inline_activities)
+    inline = ((name, (*path, "id")) for name, path in list_inline_activities(subject.manifest))
+    yield from _find_duplicates(subject.manifest, "activity", inline)
     for entry in subject.activities:
         yield from _find_duplicates_in_activity(entry)
 

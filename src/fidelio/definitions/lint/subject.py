@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from fidelio.definitions import META
@@ -65,14 +65,6 @@ class SkillSubject:
     skill: Skill
     source: SourceFile
 
-    @property
-    def id(self) -> str:
-        return self.skill.id
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        return self.skill.resources
-
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
@@ -96,7 +88,6 @@ class LintSubject:
     activities: tuple[ActivitySubject, ...]
     skills: tuple[SkillSubject, ...]
     workflow_ids: frozenset[str]
-    _lookups: dict[tuple[str, str, str], bool] = field(default_factory=dict)
 
     @cached_property
     def activity_ids(self) -> frozenset[str]:
@@ -110,39 +101,13 @@ class LintSubject:
     def variable_domains(self) -> dict[str, VariableDomain]:
         return find_variable_domains(self.workflow)
 
-    @property
-    def inline_activities(self) -> Iterator[tuple[str, Path]]:
-        """The ids of the activities in the manifest itself, including duplicates."""
-        assert self.manifest.document is not None
-        for index, entry in enumerate(self.manifest.document.data.get("activities") or ()):
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-                yield entry["id"], ("activities", index, "id")
-
     def has_skill(self, reference: str, user: ActivitySubject | None) -> bool:
         owner = user.activity.owner if user else None
-        return self._exists("skill", reference, owner or "")
+        return _exists(lambda: self.library.skill(reference, workflow=self.key, owner=owner))
 
     def has_resource(self, reference: str) -> bool:
-        return self._exists("resource", reference.removeprefix("resources/"), self.key)
-
-    def _exists(self, kind: str, reference: str, owner: str) -> bool:
-        key = kind, reference, owner
-        if key not in self._lookups:
-            self._lookups[key] = self._look_up(kind, reference, owner)
-        return self._lookups[key]
-
-    def _look_up(self, kind: str, reference: str, owner: str) -> bool:
-        try:
-            if kind == "skill":
-                self.library.skill(reference, workflow=self.key, owner=owner or None)
-            else:
-                self.library.resource(reference, workflow=self.key, last_skill_owner=owner)
-        except (ComponentNotFound, WorkflowNotFound, BadId):
-            return False
-        except UnreadableDefinition:
-            # It exists; the error is reported for the file itself.
-            return True
-        return True
+        name = reference.removeprefix("resources/")
+        return _exists(lambda: self.library.resource(name, workflow=self.key, last_skill_owner=self.key))
 
     def skill_names(self) -> list[str]:
         workflows = (self.key, META) if META in self.workflow_ids else (self.key,)
@@ -166,11 +131,22 @@ class LintSubject:
         in_directory = os.path.basename(self.manifest.file) in MANIFESTS  # noqa: PTH119  # the library names its files as text
         yield NamedFile("workflow", own_id, self.key, "directory" if in_directory else "file", self.manifest)
         files = [("activity", entry.activity.id, entry.source) for entry in self.activities]
-        files += [("skill", skill.id, skill.source) for skill in self.skills]
+        files += [("skill", entry.skill.id, entry.source) for entry in self.skills]
         for kind, name, source in files:
             file = parse_component_name(os.path.basename(source.file))  # noqa: PTH119  # the library names its files as text
             if file is not None and not source.inside:
                 yield NamedFile(kind, name, file.id, "file", source)
+
+
+def _exists(look_up: Callable[[], object]) -> bool:
+    try:
+        look_up()
+    except (ComponentNotFound, WorkflowNotFound, BadId):
+        return False
+    except UnreadableDefinition:
+        # It exists; the error is reported for the file itself.
+        return True
+    return True
 
 
 def list_subjects(library: Library) -> Iterator[LintSubject]:
@@ -189,7 +165,8 @@ def _build_subject(library: Library, key: str, ids: frozenset[str]) -> LintSubje
     version = library.version(key)
     text = library.source("workflow", workflow=key)
     manifest = SourceFile(text.file, text.document)
-    inside = _find_inline_activities(manifest)
+    # Of two with the same id, the first is used.
+    inside = dict(reversed([*list_inline_activities(manifest)]))
 
     def make_subject(activity: Activity) -> ActivitySubject:
         text = version.source(activity.id)
@@ -201,14 +178,12 @@ def _build_subject(library: Library, key: str, ids: frozenset[str]) -> LintSubje
     return LintSubject(library, key, version.workflow, manifest, activities, tuple(_list_skills(library, key)), ids)
 
 
-def _find_inline_activities(manifest: SourceFile) -> dict[str, Path]:
-    """The path of each activity in the manifest; of two with the same id, the first is used."""
+def list_inline_activities(manifest: SourceFile) -> Iterator[tuple[str, Path]]:
+    """The ids of the activities in the manifest itself with their paths, including duplicates."""
     assert manifest.document is not None
-    found: dict[str, Path] = {}
     for index, entry in enumerate(manifest.document.data.get("activities") or ()):
         if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-            found.setdefault(entry["id"], ("activities", index))
-    return found
+            yield entry["id"], ("activities", index)
 
 
 def _list_components(library: Library, folder: ComponentFolder, key: str) -> tuple[ComponentName, ...]:

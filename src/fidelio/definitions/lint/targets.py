@@ -96,11 +96,11 @@ def check_unresolved_resource(subject: LintSubject) -> Iterator[LintProblem]:
     workflow does not have.
     """
     remedy = "Add the resource, correct its number, or write `workflow/number` if another workflow has it."
-    for skill in subject.skills:
-        for index, reference in enumerate(skill.resources):
+    for entry in subject.skills:
+        for index, reference in enumerate(entry.skill.resources):
             if not subject.has_resource(reference):
-                sentence = f"Skill {skill.id} points at the resource {reference!r}, which cannot be found."
-                yield LintProblem(skill.source, ("resources", index), sentence, remedy)
+                sentence = f"Skill {entry.skill.id} points at the resource {reference!r}, which cannot be found."
+                yield LintProblem(entry.source, ("resources", index), sentence, remedy)
     for index, mode in enumerate(subject.workflow.modes):
         if mode.resource and not subject.has_resource(mode.resource):
             sentence = f"Mode {mode.id!r} points at the resource {mode.resource!r}, which cannot be found."
