@@ -66,20 +66,6 @@ BY_ANSWER = "checkpoint:"
 BY_DEFINITION = ("entry:", "exit:", "step:")
 
 
-# `fidelio.ledger.unit_of_work.RecordEvent` is the same protocol; the rules may not import the ledger.
-class FoldableEvent(Protocol):
-    """The attributes of an event that `fold` reads."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def time(self) -> int: ...
-    @property
-    def body(self) -> Mapping[str, Any]: ...
-
-
 class EventContent(Protocol):
     """The attributes of an event that exist before it is appended."""
 
@@ -87,6 +73,16 @@ class EventContent(Protocol):
     def type(self) -> str: ...
     @property
     def body(self) -> Mapping[str, Any]: ...
+
+
+# `fidelio.ledger.unit_of_work.RecordEvent` is the same protocol; the rules may not import the ledger.
+class FoldableEvent(EventContent, Protocol):
+    """The attributes of an event that `fold` reads."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def time(self) -> int: ...
 
 
 class EventDraft(msgspec.Struct, frozen=True):

@@ -42,8 +42,6 @@ def collect_reported_values(workflow: Workflow, record: Record) -> dict[str, Any
 def collect_loop_values(workflow: Workflow, record: Record) -> dict[str, Any]:
     """The current items of running loops by the loops' variable names; inner loops win."""
     items: dict[str, Any] = {}
-    if record.here.running is None and not record.outer:
-        return items
     for visit in (*record.outer, record.here):
         loop = find_running_loop(workflow, visit)
         if loop is not None and loop.variable and visit.running and visit.running.items is not None:

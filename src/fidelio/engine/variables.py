@@ -42,8 +42,6 @@ def suggest_report(workflow: Workflow, names: Iterable[str]) -> str:
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
     """Find undeclared names and values that do not have the declared type."""
-    if not reported:
-        return []
     declared = {variable.name: variable.type for variable in workflow.variables}
     unknown = [name for name in reported if name not in declared]
     problems = [Problem("undeclared", phrases.undeclared_variables(unknown))] if unknown else []
@@ -58,11 +56,7 @@ def check_report(workflow: Workflow, record: Record, reported: Mapping[str, Any]
 
     `person`: the server demands people for all answers.
     """
-    return (
-        [*check_variables(workflow, reported), *find_contradictions(workflow, record, reported, person=person)]
-        if reported
-        else []
-    )
+    return [*check_variables(workflow, reported), *find_contradictions(workflow, record, reported, person=person)]
 
 
 def find_contradictions(

@@ -6,7 +6,7 @@ import itertools
 
 from hypothesis import strategies as st
 
-from fidelio.definitions.drawing import Edge, Graph, Link, Marks, Node, Shape
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape
 
 _TITLES = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1, max_size=60)
 _LABELS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x17F), min_size=1, max_size=70), max_size=2)

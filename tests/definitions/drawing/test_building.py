@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.definitions.drawing import Edge, Graph, Link, Shape, build_graph
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Shape, build_graph
 from fidelio.definitions.findings import error
 from tests.definitions.drawing.workflows import BOOLEAN, IS_READY, answer, otherwise, way, workflow
 from tests.support import proves

@@ -12,22 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.describe import render_workflow
-from fidelio.definitions.drawing import (
-    ASCII,
-    UNICODE,
-    Edge,
-    Graph,
-    Link,
-    Marks,
-    Node,
-    Shape,
-    build_graph,
-    choose_signs,
-    draw_mermaid,
-    draw_svg,
-    draw_text,
-)
-from fidelio.definitions.drawing.mermaid import escape_text
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Marks, Node, Shape, build_graph
+from fidelio.definitions.drawing.mermaid import draw_mermaid, escape_text
+from fidelio.definitions.drawing.svg import draw_svg
+from fidelio.definitions.drawing.text import ASCII, UNICODE, choose_signs, draw_text
 from fidelio.definitions.library import Library, Root
 from tests.definitions.drawing.graphs import graphs
 from tests.support import proves

@@ -7,8 +7,8 @@ from itertools import combinations, pairwise
 
 from hypothesis import given, settings
 
-from fidelio.definitions.drawing import Edge, Graph, Link, Node, Shape
 from fidelio.definitions.drawing.geometry import Line, Picture, Rect, shorten, text_width, wrap
+from fidelio.definitions.drawing.graph import Edge, Graph, Link, Node, Shape
 from fidelio.definitions.drawing.layers import compute_layers
 from fidelio.definitions.drawing.layout import compute_layout
 from tests.definitions.drawing.graphs import chain, graphs

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.describe import render_workflow
-from fidelio.definitions.drawing import build_graph, draw_mermaid, draw_svg, draw_text
+from fidelio.definitions.drawing.graph import build_graph
+from fidelio.definitions.drawing.mermaid import draw_mermaid
+from fidelio.definitions.drawing.svg import draw_svg
+from fidelio.definitions.drawing.text import draw_text
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.lint import has_errors, lint_directory

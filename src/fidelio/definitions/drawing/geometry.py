@@ -149,17 +149,13 @@ def _balance_lines(done: list[str], text: str, limit: float, size: float, *, bol
 
 def _fill_lines(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
     done: list[str] = []
-    for word in _split_words(text, limit, size, bold=bold):
+    for word in (piece for whole in text.split() for piece in _break_word(whole, limit, size, bold=bold)):
         joined = f"{done[-1]} {word}" if done else word
         if done and text_width(joined, size, bold=bold) <= limit:
             done[-1] = joined
         else:
             done.append(word)
     return done
-
-
-def _split_words(text: str, limit: float, size: float, *, bold: bool) -> list[str]:
-    return [piece for word in text.split() for piece in _break_word(word, limit, size, bold=bold)]
 
 
 def _break_word(word: str, limit: float, size: float, *, bold: bool) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fidelio.definitions.drawing.back_edges import BackEdgeRouter
 from fidelio.definitions.drawing.coordinates import Band, compute_bands, compute_x, order_layers
 from fidelio.definitions.drawing.geometry import Box, Label, Line, Picture, Point, Rect, curve_path, rounded_path
@@ -26,7 +24,7 @@ def compute_layout(graph: Graph) -> Picture:
     bands_of = {name: bands[net.slots[index].layer] for name, index in net.slot_of.items()}
     back = BackEdgeRouter(boxes, bands_of, taken).route_edges(layering.back)
     lines = (*forward, *loops, *back)
-    return Picture(tuple(boxes.values()), lines, _compute_bounds([*taken, *_list_label_areas(lines)]))
+    return Picture(tuple(boxes.values()), lines, _compute_bounds([*taken, *(line.label.rect for line in lines if line.label)]))
 
 
 def _make_box(slot: Slot, x: float, bands: list[Band]) -> Box:
@@ -82,10 +80,6 @@ def _list_occupied_areas(net: Net, x: list[float], bands: list[Band]) -> list[Re
         upper, lower = bands[net.slots[joint.upper].layer], bands[net.slots[joint.lower].layer]
         between.append(Rect(left, upper.bottom, right, lower.top))
     return inside + between
-
-
-def _list_label_areas(lines: Iterable[Line]) -> list[Rect]:
-    return [line.label.rect for line in lines if line.label]
 
 
 def _compute_bounds(rects: list[Rect]) -> Rect:

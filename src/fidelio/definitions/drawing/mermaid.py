@@ -67,22 +67,11 @@ def _render_warnings(graph: Graph, names: dict[str, str]) -> Iterator[str]:
 def escape_text(text: str) -> str:
     """Escape all characters except letters, digits and safe punctuation as entities in the form that Mermaid decodes."""
     plain = " ".join(text.split())
-    return _escape_mark(plain) + "".join(map(_escape_character, plain[_measure_mark(plain) :]))
+    mark = _LIST_MARK.match(plain)
+    after_mark = mark.end() if mark else 0
+    return "".join(_escape_character(c, _UNESCAPED if at >= after_mark else frozenset()) for at, c in enumerate(plain))
 
 
-def _measure_mark(text: str) -> int:
-    found = _LIST_MARK.match(text)
-    return found.end() if found else 0
-
-
-def _escape_mark(text: str) -> str:
-    return "".join(c if c.isdigit() else _encode_entity(c) for c in text[: _measure_mark(text)])
-
-
-def _escape_character(character: str) -> str:
-    is_safe = character.isalnum() or character in _UNESCAPED or ord(character) >= 0x80
-    return character if is_safe else _encode_entity(character)
-
-
-def _encode_entity(character: str) -> str:
-    return f"#{ord(character)};"
+def _escape_character(character: str, unescaped: frozenset[str]) -> str:
+    is_safe = character.isalnum() or character in unescaped or ord(character) >= 0x80
+    return character if is_safe else f"#{ord(character)};"
