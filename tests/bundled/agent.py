@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fidelio.definitions import TERMINAL
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Loop, Step
 from fidelio.engine.scope import add_defaults
-from fidelio.engine.transitions import TERMINAL, list_outgoing_transitions
+from fidelio.engine.transitions import list_outgoing_transitions
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings

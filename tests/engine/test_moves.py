@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fidelio.definitions import TERMINAL
 from fidelio.definitions.models import Workflow
 from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.moves import SessionPosition, describe_situation
 from fidelio.engine.record import CHILD_STARTED, EventDraft, Record
 from fidelio.engine.state import Refusal
-from fidelio.engine.transitions import TERMINAL
 from tests.engine.builders import (
     activity,
     advance,

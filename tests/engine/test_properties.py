@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fidelio.definitions import TERMINAL
 from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveRequest, apply_move
@@ -25,7 +26,6 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.state import Refusal, list_warnings
 from fidelio.engine.transition_events import check_transition
-from fidelio.engine.transitions import TERMINAL
 from fidelio.ledger.encoding import encode_record
 from tests.engine.builders import NOW, PERSON, activity, checkpoint, loop, option, step, to, variable, when, workflow
 from tests.support import proves

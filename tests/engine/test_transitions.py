@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from fidelio.definitions import TERMINAL
 from fidelio.definitions.models import Workflow
 from fidelio.engine.record import Record
 from fidelio.engine.scope import add_defaults, collect_values
 from fidelio.engine.state import CheckpointAnswer
 from fidelio.engine.transitions import (
-    TERMINAL,
     CandidateTransition,
     ends_workflow,
     list_open_transitions,

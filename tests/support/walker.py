@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from fidelio.definitions import TERMINAL
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.moves import PossibleMove, Situation, describe_situation
@@ -15,7 +16,6 @@ from fidelio.engine.record import STARTED, VARIABLES_SET, EventDraft, Provisiona
 from fidelio.engine.scope import find_running_loop
 from fidelio.engine.state import Record, Refusal
 from fidelio.engine.transitions import (
-    TERMINAL,
     CandidateTransition,
     ends_workflow,
     list_declared_transitions,

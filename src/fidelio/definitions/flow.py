@@ -9,13 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
 from fidelio.definitions.models.base import Path
 from fidelio.definitions.static_conditions import VariableDomain, find_constant_truth
 from fidelio.definitions.wording import describe_condition
-
-# Names that definitions use for the end of the workflow, unless an activity has that name.
-TERMINAL_NAMES = frozenset({"__terminal__", "workflow-end", "end-workflow"})
 
 Reason = Literal["next", "condition", "decision", "answer", "loop"]
 

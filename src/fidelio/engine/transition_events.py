@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fidelio.definitions import TERMINAL
 from fidelio.definitions.conditions import matches_condition, matches_text
 from fidelio.engine import phrases
 from fidelio.engine.record import COMPLETED, ENTERED, VARIABLES_SET, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop, find_skipped_activities
 from fidelio.engine.state import Problem, Record
 from fidelio.engine.transitions import (
-    TERMINAL,
     CandidateTransition,
     ends_workflow,
     find_next_loop_activity,

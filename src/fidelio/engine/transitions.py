@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.definitions import TERMINAL, TERMINAL_NAMES
 from fidelio.definitions.conditions import Truth, all_hold, holds, negate, render_condition
 from fidelio.engine import phrases
 from fidelio.engine.scope import (
@@ -26,9 +27,6 @@ from fidelio.engine.state import ActivityVisit, Record
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Workflow
 
-TERMINAL = "__terminal__"
-# Names that definitions use for the end of the workflow, unless an activity has that name.
-TERMINAL_NAMES = frozenset({TERMINAL, "workflow-end", "end-workflow"})
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
 
@@ -236,7 +234,7 @@ def _list_loop_transitions(workflow: Workflow, record: Record) -> list[Candidate
 def _list_unreported_loop_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
     """Transitions of loops whose iterations are not reported: into their activities, between them, and back."""
     inside = [name for loop in activity.loops for name in loop.activities]
-    for owner in workflow.looping if not record.outer else ():
+    for owner in workflow.activities if not record.outer else ():
         for loop in owner.loops:
             if activity.id in loop.activities:
                 inside += [*loop.activities, owner.id]

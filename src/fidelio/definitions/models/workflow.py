@@ -132,11 +132,6 @@ class Workflow(WorkflowHead):
         return {activity.id: activity for activity in reversed(self.activities)}
 
     @cached_property
-    def looping(self) -> tuple[Activity, ...]:
-        """The activities that have loops."""
-        return tuple(activity for activity in self.activities if activity.loops)
-
-    @cached_property
     def defaults(self) -> dict[str, Any]:
         """The default values of variables."""
         return {variable.name: variable.default_value for variable in self.variables if variable.default_value is not None}

@@ -10,7 +10,7 @@ import msgspec
 from fidelio.app.application import Application
 from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER, Plan, parse_inputs
-from fidelio.engine.transitions import TERMINAL
+from fidelio.definitions import TERMINAL
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
