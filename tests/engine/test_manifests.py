@@ -68,6 +68,13 @@ def test_what_may_be_absent_may_be_absent(names: tuple[str, ...]) -> None:
 
 
 @proves("engine.manifest-honest")
+def test_two_steps_with_one_id_may_both_be_reported() -> None:
+    twice = workflow(activity("one", steps=steps("a", "b", "a")))
+
+    assert check_step_manifest(twice, at("one"), manifest("a", "b", "a")) == []
+
+
+@proves("engine.manifest-honest")
 def test_a_step_that_was_certain_to_apply_is_missed() -> None:
     assert said(started(told(deep=True), entered("one"), *ASKED), "a", "d") == ["Missing steps in manifest: [b]"]
     assert said(started(told(deep=False), entered("one"), *ASKED), "a", "d") == []
