@@ -21,6 +21,12 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 0
     cost_usd: float = 0.0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(**{field: getattr(self, field) + getattr(other, field) for field in Usage.__struct_fields__})
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(**{field: getattr(self, field) - getattr(other, field) for field in Usage.__struct_fields__})
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """A turn of an agent. `reason` is a stable code (`limit.wall_seconds`, `exit.1`, ...), `detail` a sentence."""

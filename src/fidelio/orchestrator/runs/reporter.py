@@ -108,7 +108,7 @@ class RunReporter:
         )
 
     async def report_usage(self, usage: Usage) -> None:
-        self.usage = _sum(self._spent, usage)
+        self.usage = self._spent + usage
         self._check_limits()
         waited, self._has_unwritten_usage = self._has_unwritten_usage, True
         if self.seconds_until_usage == 0:
@@ -256,11 +256,6 @@ class RunReporter:
             self.limit_reached = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
             self._on_change()
             raise self.limit_reached
-
-
-def _sum(first: Usage, other: Usage) -> Usage:
-    fields = Usage.__struct_fields__
-    return Usage(**{field: getattr(first, field) + getattr(other, field) for field in fields})
 
 
 def _draft_with_text(type_: str, run: str, field: str, stored: StoredText, **more: Any) -> tuple[AgentEventDraft, StoredText]:

@@ -87,7 +87,8 @@ class AcpTurn:
             response = await self._send_prompt(session, self._build_prompt())
             while self._updates.refused_tool:
                 response = await self._send_prompt(session, _CONTINUE_PROMPT.format(self._updates.refused_tool))
-            return await self._finish(response, _subtract_usage(before, self._read_totals(session)))
+            after = self._read_totals(session)
+            return await self._finish(response, after - before if before and after else None)
         except asyncio.CancelledError:
             await self._cancel(session)
             raise
@@ -234,16 +235,6 @@ class AcpTurn:
             self._updates.refused_tool = name
         if not request.answer.done():
             request.answer.set_result(chosen)
-
-
-def _subtract_usage(before: Usage | None, after: Usage | None) -> Usage | None:
-    if before is None or after is None:
-        return None
-    return Usage(
-        input_tokens=after.input_tokens - before.input_tokens,
-        output_tokens=after.output_tokens - before.output_tokens,
-        cost_usd=after.cost_usd - before.cost_usd,
-    )
 
 
 def _text_block(text: str) -> TextContentBlock:

@@ -190,11 +190,8 @@ class UpdateReporter:
 
     async def _add_usage(self, usage: dict[str, Any]) -> None:
         """Add the usage of a model answer, for agents that report it with each."""
-        before = self._usage
-        self._usage = Usage(
-            turns=before.turns + 1,
-            input_tokens=before.input_tokens + int(usage.get("inputTokens") or 0),
-            output_tokens=before.output_tokens + int(usage.get("outputTokens") or 0),
+        self._usage += Usage(
+            turns=1, input_tokens=int(usage.get("inputTokens") or 0), output_tokens=int(usage.get("outputTokens") or 0)
         )
         await self._reporter.report_usage(self._usage)
 

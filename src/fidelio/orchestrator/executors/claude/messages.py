@@ -11,24 +11,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ConversationLost, ExecutorFailure, LimitReached
+from fidelio.orchestrator.record.model import Usage
 
 Json = dict[str, Any]
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """Tokens and money spent on a model answer or on a conversation."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, self.cost_usd + other.cost_usd
-        )
-
-    def __sub__(self, other: Cost) -> Cost:
-        return self + Cost(-other.input_tokens, -other.output_tokens, -other.cost_usd)
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -40,9 +25,9 @@ class Tokens(msgspec.Struct, frozen=True):
     output_tokens: int | None = 0
 
     @property
-    def cost(self) -> Cost:
+    def total(self) -> Usage:
         inputs = (self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens)
-        return Cost(sum(tokens or 0 for tokens in inputs), self.output_tokens or 0)
+        return Usage(input_tokens=sum(tokens or 0 for tokens in inputs), output_tokens=self.output_tokens or 0)
 
 
 class ModelTokens(msgspec.Struct, frozen=True, rename="camel"):
@@ -134,8 +119,8 @@ class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
     model_usage: dict[str, ModelTokens] | None = msgspec.field(name="modelUsage", default=None)
 
     @property
-    def cost(self) -> Cost:
-        return conversation_cost(self.total_cost_usd, self.model_usage)
+    def total(self) -> Usage:
+        return conversation_total(self.total_cost_usd, self.model_usage)
 
 
 class ControlRequestBody(msgspec.Struct, frozen=True):
@@ -190,11 +175,11 @@ class ControlResponse(msgspec.Struct, frozen=True, tag_field="type", tag="contro
     response: Response
 
     @property
-    def cost(self) -> Cost | None:
+    def total(self) -> Usage | None:
         if self.response.subtype != "success" or self.response.response is None:
             return None
         session = self.response.response.session
-        return conversation_cost(session.total_cost_usd, session.model_usage)
+        return conversation_total(session.total_cost_usd, session.model_usage)
 
 
 Message = System | Assistant | User | Result | ControlRequest | ControlCancel | ControlResponse
@@ -210,12 +195,14 @@ def read_message(line: str) -> Message | None:
     return message
 
 
-def conversation_cost(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Cost:
+def conversation_total(cost: float | None, models: Mapping[str, ModelTokens] | None) -> Usage:
     used = (models or {}).values()
-    return Cost(
-        sum(model.input_tokens + model.cache_creation_input_tokens + model.cache_read_input_tokens for model in used),
-        sum(model.output_tokens for model in used),
-        cost or 0.0,
+    return Usage(
+        input_tokens=sum(
+            model.input_tokens + model.cache_creation_input_tokens + model.cache_read_input_tokens for model in used
+        ),
+        output_tokens=sum(model.output_tokens for model in used),
+        cost_usd=cost or 0.0,
     )
 
 

@@ -143,10 +143,10 @@ class _TurnFollower:
     def __init__(self, process: AgentProcess, turn: Turn, reporter: Reporter) -> None:
         self._process, self._turn, self._reporter = process, turn, reporter
         self._conversation = turn.conversation or turn.fresh
-        self._previous_cost = messages.Cost() if turn.conversation is None else None
-        # The cost that Claude Code has reported, and the model answers since then by id.
-        self._reported_cost = messages.Cost()
-        self._answers: dict[str, messages.Cost] = {}
+        self._previous_total = Usage() if turn.conversation is None else None
+        # The usage that Claude Code has reported, and the model answers since then by id.
+        self._reported_usage = Usage()
+        self._answers: dict[str, Usage] = {}
         self._model_calls = 0
         self._texts: list[str] = []
         self._result: messages.Result | None = None
@@ -187,7 +187,7 @@ class _TurnFollower:
             case messages.ControlCancel() if message.request_id in self._questions:
                 self._questions[message.request_id].cancel()
             case messages.ControlResponse() if message.response.request_id == _USAGE_REQUEST:
-                self._previous_cost = message.cost
+                self._previous_total = message.total
 
     async def _handle_system(self, message: messages.System) -> None:
         if message.subtype == "api_retry" and message.error_status in {401, 403} and message.attempt >= _LOGIN_ATTEMPTS:
@@ -221,22 +221,15 @@ class _TurnFollower:
 
     async def _count(self, body: messages.AssistantBody) -> None:
         """Count an answer once: it comes as a line for each content block, each with the tokens of the whole answer."""
-        cost = body.usage.cost if body.usage is not None else messages.Cost()
-        if self._answers.get(body.id) != cost:
+        usage = body.usage.total if body.usage is not None else Usage()
+        if self._answers.get(body.id) != usage:
             self._model_calls += body.id not in self._answers
-            self._answers[body.id] = cost
-            await self._report_cost()
+            self._answers[body.id] = usage
+            await self._report_usage()
 
-    async def _report_cost(self) -> None:
-        cost = sum(self._answers.values(), start=self._reported_cost)
-        await self._reporter.report_usage(
-            Usage(
-                turns=self._model_calls,
-                input_tokens=cost.input_tokens,
-                output_tokens=cost.output_tokens,
-                cost_usd=cost.cost_usd,
-            )
-        )
+    async def _report_usage(self) -> None:
+        usage = sum(self._answers.values(), start=self._reported_usage)
+        await self._reporter.report_usage(msgspec.structs.replace(usage, turns=self._model_calls))
 
     async def _handle_tool_results(self, message: messages.User) -> None:
         content = message.message.content
@@ -246,9 +239,9 @@ class _TurnFollower:
 
     async def _handle_result(self, result: messages.Result) -> None:
         self._result, self._has_ended = result, True
-        if self._previous_cost is not None and self._model_calls:
-            self._reported_cost, self._answers = result.cost - self._previous_cost, {}
-            await self._report_cost()
+        if self._previous_total is not None and self._model_calls:
+            self._reported_usage, self._answers = result.total - self._previous_total, {}
+            await self._report_usage()
         # The end of a background task is reported to the model, which may then need a permission: keep the input open.
         if not self._has_background_tasks:
             self._process.close_stdin()

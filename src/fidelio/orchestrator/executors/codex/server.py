@@ -200,11 +200,7 @@ class _ServerTurn:
         await self._reporter.report_conversation(thread)
 
     async def _count(self, last: _TokenCounts) -> None:
-        self._usage = Usage(
-            turns=self._usage.turns + 1,
-            input_tokens=self._usage.input_tokens + last.input_tokens,
-            output_tokens=self._usage.output_tokens + last.output_tokens,
-        )
+        self._usage += Usage(turns=1, input_tokens=last.input_tokens, output_tokens=last.output_tokens)
         await self._reporter.report_usage(self._usage)
 
     async def _answer(self, number: int | str, method: str, params: Any) -> None:
