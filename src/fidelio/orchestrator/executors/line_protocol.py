@@ -120,7 +120,7 @@ async def relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
                 # In the background, so that the death of the process is noticed while the question waits for a person.
                 tasks.start(_relay_question(line.question, process, reporter))
             else:
-                await _relay_line(line, reporter)
+                await relay_line(line, reporter)
         raise process.failure(await process.wait_for_exit(), partial=partial)
 
 
@@ -129,7 +129,8 @@ async def _relay_question(question: AgentQuestion, process: AgentProcess, report
     await process.write(encode_line(AnswerLine(question.key, reply.option, reply.text)))
 
 
-async def _relay_line(line: Any, reporter: Reporter) -> None:
+async def relay_line(line: Line | None, reporter: Reporter) -> None:
+    """Report a line that is neither a question nor the end of the turn."""
     match line:
         case MessageLine(text=text):
             await reporter.report_message(text)

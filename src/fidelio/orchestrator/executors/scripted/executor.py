@@ -8,7 +8,7 @@ in a process of its own, which can be killed and adopted).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -25,10 +25,9 @@ from fidelio.orchestrator.executors.contract import (
     TurnResult,
     process_options,
 )
-from fidelio.orchestrator.executors.line_protocol import module_command, relay_lines
-from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, play_turn
+from fidelio.orchestrator.executors.line_protocol import module_command, relay_line, relay_lines
+from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, Stage, play_turn
 from fidelio.orchestrator.executors.scripted.script import load_script, parse_script
-from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import adopt, missing_support, spawn
 from fidelio.processes.table import AGENT_MARKER, ProcessIdentity
@@ -95,10 +94,22 @@ def _parse_conversation(turn: Turn) -> tuple[str, int]:
 
 async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) -> TurnResult:
     environment: Mapping[str, str] = {**turn.environment, AGENT_MARKER: turn.run}
-    counting = _CountingReporter(reporter)
+
+    async def count(line: msgspec.Struct) -> None:
+        # The bytes that a process would have printed. `encode_line` would fail here: a tool result may hold a lone surrogate.
+        await reporter.report_output(len(json_text(line).encode()) + 1)
+
+    async def report(line: lines.Line) -> None:
+        await count(line)
+        await relay_line(line, reporter)
+
+    async def ask(question: AgentQuestion) -> Reply:
+        await count(lines.QuestionLine(question))
+        return await reporter.ask(question)
+
     try:
-        finished = await play_turn(scripted, counting, crash=_raise_crash, environment=environment)
-        await counting.count(lines.ResultLine(finished.text, finished.data))
+        finished = await play_turn(scripted, Stage(report, ask, _raise_crash), environment)
+        await count(lines.ResultLine(finished.text, finished.data))
         return finished
     finally:
         # A script leaves no process except MCP servers that it has started.
@@ -108,47 +119,3 @@ async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) 
 
 def _raise_crash(code: int) -> NoReturn:
     raise ExecutorFailure(f"The agent ended with exit {code}. It said nothing about why.", reason=f"exit.{code}")
-
-
-class _CountingReporter:
-    """Forward to a reporter and count the bytes that a process would have printed, so that the output limit holds alike."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    @property
-    def is_detaching(self) -> bool:
-        return self._reporter.is_detaching
-
-    async def count(self, line: msgspec.Struct) -> None:
-        # `encode_line` would fail here: the result of a tool may hold a lone surrogate.
-        await self._reporter.report_output(len(json_text(line).encode()) + 1)
-
-    async def report_process(self, identity: ProcessIdentity) -> None:
-        await self._reporter.report_process(identity)
-
-    async def report_conversation(self, name: str) -> None:
-        await self._reporter.report_conversation(name)
-
-    async def report_output(self, size: int) -> None:
-        await self._reporter.report_output(size)
-
-    async def report_message(self, text: str) -> None:
-        await self.count(lines.MessageLine(text))
-        await self._reporter.report_message(text)
-
-    async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
-        await self.count(lines.ToolCallLine(call, tool, arguments))
-        await self._reporter.report_tool_call(call, tool, arguments)
-
-    async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self.count(lines.ToolResultLine(call, ok, text))
-        await self._reporter.report_tool_result(call, ok=ok, text=text)
-
-    async def report_usage(self, usage: Usage) -> None:
-        await self.count(lines.UsageLine(usage))
-        await self._reporter.report_usage(usage)
-
-    async def ask(self, question: AgentQuestion) -> Reply:
-        await self.count(lines.QuestionLine(question))
-        return await self._reporter.ask(question)

@@ -14,7 +14,8 @@ import msgspec
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.mcp_client.client import McpClient, extract_text, open_client
-from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, TurnResult
+from fidelio.orchestrator.executors import line_protocol as lines
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, TurnResult
 from fidelio.orchestrator.executors.scripted import script
 from fidelio.orchestrator.record.model import Usage
 from fidelio.validation import CheckUndecided, find_first_match
@@ -36,12 +37,19 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, McpServer]
 
 
+class Stage(msgspec.Struct, frozen=True):
+    """What differs between the host and a process: reporting a line, asking a person, and a crash."""
+
+    report: Callable[[lines.Line], Awaitable[None]]
+    ask: Callable[[AgentQuestion], Awaitable[Reply]]
+    crash: Callable[[int], None]
+
+
 class TurnState(msgspec.Struct):
     """State of a turn while its steps are played."""
 
     turn: ScriptedTurn
-    reporter: Reporter
-    crash: Callable[[int], None]
+    stage: Stage
     environment: Mapping[str, str]
     stack: AsyncExitStack
     values: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -61,9 +69,9 @@ class TurnState(msgspec.Struct):
             return await client.call(tool, arguments)
         self.calls += 1
         call = f"{self.turn.number}.{self.calls}"
-        await self.reporter.report_tool_call(call, tool, arguments)
+        await self.stage.report(lines.ToolCallLine(call, tool, arguments))
         result = await client.call(tool, arguments)
-        await self.reporter.report_tool_result(call, ok=not result.get("isError"), text=extract_text(result))
+        await self.stage.report(lines.ToolResultLine(call, not result.get("isError"), extract_text(result)))
         return result
 
     def fill(self, value: Any) -> Any:
@@ -99,13 +107,11 @@ class TurnState(msgspec.Struct):
         return self.clients[chosen]
 
 
-async def play_turn(
-    turn: ScriptedTurn, reporter: Reporter, *, crash: Callable[[int], None], environment: Mapping[str, str]
-) -> TurnResult:
+async def play_turn(turn: ScriptedTurn, stage: Stage, environment: Mapping[str, str]) -> TurnResult:
     """Play all steps of the turn."""
     steps = script.parse_script(turn.script).turn(turn.number)
     async with AsyncExitStack() as stack:
-        state = TurnState(turn, reporter, crash, environment, stack)
+        state = TurnState(turn, stage, environment, stack)
         named = {"prompt": turn.prompt, "turn": turn.number, "run": turn.run, "session": turn.session}
         state.values = {**named, "directory": turn.directory}
         for state.step_number, step in enumerate(steps, 1):
@@ -154,7 +160,7 @@ def _is_name(name: str) -> bool:
 
 async def _play_say(state: TurnState, step: script.Say) -> None:
     state.text = state.fill_text(step.text)
-    await state.reporter.report_message(state.text)
+    await state.stage.report(lines.MessageLine(state.text))
 
 
 async def _play_find(state: TurnState, step: script.Find) -> None:
@@ -197,15 +203,14 @@ async def _play_ask(state: TurnState, step: script.Ask) -> None:
         text=state.fill_text(step.text),
         options=tuple((id_, state.fill_text(label)) for id_, label in step.options.items()),
     )
-    reply: Reply = await state.reporter.ask(question)
+    reply = await state.stage.ask(question)
     answer = reply.option or reply.text
     state.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
 
 
 async def _play_use(state: TurnState, step: script.Use) -> None:
-    now = msgspec.structs.asdict(state.usage)
-    state.usage = Usage(**{name: value + getattr(step, name) for name, value in now.items()})
-    await state.reporter.report_usage(state.usage)
+    state.usage += Usage(**msgspec.structs.asdict(step))
+    await state.stage.report(lines.UsageLine(state.usage))
 
 
 async def _play_write(state: TurnState, step: script.Write) -> None:
@@ -237,7 +242,7 @@ async def _play_fail(state: TurnState, step: script.Fail) -> None:
 
 
 async def _play_crash(state: TurnState, step: script.Crash) -> None:
-    state.crash(step.code)
+    state.stage.crash(step.code)
 
 
 async def _play_work(state: TurnState, _: script.WorkActivity) -> None:
