@@ -1,6 +1,6 @@
 """The reporter of a run: records what its executor reports, and ends the run at its limits.
 
-Concurrent reports share a commit. Running totals (usage, bytes) are written at intervals: the next total replaces the last, and
+Running totals (usage, bytes) are written at intervals: the next total replaces the last, and
 the final total is written with the end. A total that comes before the interval has passed is written later by the supervisor.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
-from fidelio.inbox import NewRequest, RequestChange, dismiss_request, open_request
+from fidelio.inbox import RequestChange, dismiss_request, open_request
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import StoredText, json_text, sanitize_text, shorten_to_line, store_text
+from fidelio.ledger.long_text import json_text, sanitize_text, shorten_to_line, store_text
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.model import Limits, find_exceeded_limit
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
@@ -63,9 +63,6 @@ class RunReporter:
         self._spent = agent.record.run.spent
         self._used_at = 0
         self._has_unwritten_usage = False
-        self._pending: list[AgentEventDraft] = []
-        self._blobs: list[bytes] = []
-        self._has_failed = False
         self._lock = asyncio.Lock()
 
     def replay(self) -> None:
@@ -83,29 +80,21 @@ class RunReporter:
         self._spent = self.agent.record.run.spent
 
     async def report_process(self, identity: ProcessIdentity) -> None:
-        await self._report(AgentEventDraft(RUN_PROCESS, {"run": self._run, "pid": identity.pid, "started": identity.started}))
+        await self._report(RUN_PROCESS, {"pid": identity.pid, "started": identity.started})
 
     async def report_conversation(self, name: str) -> None:
         if name != self.agent.record.conversation:
-            await self._report(AgentEventDraft(RUN_CONVERSATION, {"run": self._run, "conversation": sanitize_text(name)}))
+            await self._report(RUN_CONVERSATION, {"conversation": sanitize_text(name)})
 
     async def report_message(self, text: str) -> None:
-        await self._report_once(
-            lambda: _draft_with_text(AGENT_SAID, self._run, "said", store_text(text), brief=shorten_to_line(text))
-        )
+        await self._report_once(AGENT_SAID, "said", text, brief=shorten_to_line(text))
 
     async def report_tool_call(self, call: str, tool: str, arguments: Any = None) -> None:
-        stored = store_text(json_text(arguments))
-        await self._report_once(
-            lambda: _draft_with_text(
-                AGENT_CALLED, self._run, "arguments", stored, call=sanitize_text(call), tool=sanitize_text(tool)
-            )
-        )
+        names = {"call": sanitize_text(call), "tool": sanitize_text(tool)}
+        await self._report_once(AGENT_CALLED, "arguments", json_text(arguments), **names)
 
     async def report_tool_result(self, call: str, *, ok: bool, text: str = "") -> None:
-        await self._report_once(
-            lambda: _draft_with_text(AGENT_RETURNED, self._run, "text", store_text(text), call=sanitize_text(call), ok=ok)
-        )
+        await self._report_once(AGENT_RETURNED, "text", text, call=sanitize_text(call), ok=ok)
 
     async def report_usage(self, usage: Usage) -> None:
         self.usage = self._spent + usage
@@ -125,7 +114,7 @@ class RunReporter:
 
     async def write_usage(self) -> None:
         self._used_at, self._has_unwritten_usage = self._context.clock(), False
-        await self._report(AgentEventDraft(RUN_USED, {"run": self._run, "usage": msgspec.to_builtins(self.usage)}))
+        await self._report(RUN_USED, {"usage": msgspec.to_builtins(self.usage)})
 
     async def report_output(self, size: int) -> None:
         self._bytes += size
@@ -176,8 +165,7 @@ class RunReporter:
             waits = current.record.run.id == self._run and request in current.record.run.questions
             return AgentDecision(drafts=(draft,), requests=closing) if waits else None
 
-        async with self._lock:
-            self.agent = await self._write(decide)
+        await self._write(decide)
         self._on_change()
 
     async def _open_question(self, question: AgentQuestion) -> str:
@@ -189,23 +177,13 @@ class RunReporter:
             _limit_detail(question.detail),
         )
         try:
-            await self._open_request(request)
+            await self._report(RUN_WAITING, {"request": request.id}, requests=(request,))
         except RequestExists as known:
             # Opened before the run was adopted. It may be answered already.
             if known.state == "open" and known.request not in self.agent.record.run.questions:
-                await self._report(AgentEventDraft(RUN_WAITING, {"run": self._run, "request": known.request}))
+                await self._report(RUN_WAITING, {"request": known.request})
             return known.request
         return request.id
-
-    async def _open_request(self, request: NewRequest) -> None:
-        def decide(current: LoadedAgent) -> AgentDecision:
-            self._require_active(current, RUN_WAITING)
-            return AgentDecision(
-                drafts=(AgentEventDraft(RUN_WAITING, {"run": self._run, "request": request.id}),), requests=(request,)
-            )
-
-        async with self._lock:
-            self.agent = await self._write(decide)
 
     def _request_key(self, question: AgentQuestion) -> str:
         """The key of a request, with the run, because the next run may ask the same. A long or unprintable key is hashed."""
@@ -213,42 +191,36 @@ class RunReporter:
         plain = len(key) <= _KEY_LENGTH and key.isprintable()
         return f"{self._run}/{key if plain else hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
-    async def _report_once(self, make: Callable[[], tuple[AgentEventDraft, StoredText]]) -> None:
+    async def _report_once(self, type_: str, field: str, text: str, **more: Any) -> None:
         if self._replayed_events:
             self._replayed_events -= 1
             return
-        draft, stored = make()
-        self._blobs.extend(stored.blobs)
-        await self._report(draft)
+        stored = store_text(text)
+        await self._report(type_, {field: stored.body, **more}, stored.digests, blobs=stored.blobs)
 
-    async def _report(self, draft: AgentEventDraft) -> None:
-        self._pending.append(draft)
-        async with self._lock:
-            if self._has_failed:
-                raise ExecutorFailure("What the agent said could not be recorded.", reason="not-recorded")
-            if self._pending:
-                await self._write_pending()
-
-    async def _write_pending(self) -> None:
-        drafts, blobs = tuple(self._pending), tuple(self._blobs)
-        self._pending.clear()
-        self._blobs.clear()
+    async def _report(
+        self,
+        type_: str,
+        body: Mapping[str, Any],
+        digests: tuple[str, ...] = (),
+        *,
+        blobs: tuple[bytes, ...] = (),
+        requests: tuple[RequestChange, ...] = (),
+    ) -> None:
+        draft = AgentEventDraft(type_, {"run": self._run, **body}, digests)
 
         def decide(current: LoadedAgent) -> AgentDecision:
-            self._require_active(current, drafts[0].type)
-            return AgentDecision(drafts=drafts, blobs=blobs)
+            if current.record.run.id != self._run or next_state(current.record.run.state, type_) is None:
+                raise ExecutorFailure("The run has ended; reports are not accepted any more.", reason="over")
+            return AgentDecision(drafts=(draft,), blobs=blobs, requests=requests)
 
-        # Callers whose reports are in this commit wait for the lock, and must fail too if the commit does.
-        self._has_failed = True
-        self.agent = await self._write(decide)
-        self._has_failed = False
+        await self._write(decide)
 
-    async def _write(self, decide: Decide) -> LoadedAgent:
-        return await retry_transient(lambda: self._context.unit.update(self.agent, decide, actor=_AGENT, work=self._work))
-
-    def _require_active(self, current: LoadedAgent, type_: str) -> None:
-        if current.record.run.id != self._run or next_state(current.record.run.state, type_) is None:
-            raise ExecutorFailure("The run has ended; reports are not accepted any more.", reason="over")
+    async def _write(self, decide: Decide) -> None:
+        async with self._lock:
+            self.agent = await retry_transient(
+                lambda: self._context.unit.update(self.agent, decide, actor=_AGENT, work=self._work)
+            )
 
     def _check_limits(self) -> None:
         limit = find_exceeded_limit(self._limits, self.usage, self._bytes)
@@ -256,10 +228,6 @@ class RunReporter:
             self.limit_reached = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
             self._on_change()
             raise self.limit_reached
-
-
-def _draft_with_text(type_: str, run: str, field: str, stored: StoredText, **more: Any) -> tuple[AgentEventDraft, StoredText]:
-    return AgentEventDraft(type_, {"run": run, field: stored.body, **more}, stored.digests), stored
 
 
 def _limit_detail(detail: Mapping[str, Any]) -> dict[str, Any]:
