@@ -9,10 +9,11 @@ import pytest
 from acp.schema import AgentMessageChunk, PermissionOption, PromptResponse, TextContentBlock, ToolCallProgress, ToolCallStart
 
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
-from fidelio.orchestrator.executors.acp.conversation import append_schema, extract_json
+from fidelio.orchestrator.executors.acp.conversation import append_schema
 from fidelio.orchestrator.executors.acp.tool_calls import PermissionChooser, UpdateReporter, classify_change, tool_name
 from fidelio.orchestrator.executors.contract import Reply
 from fidelio.orchestrator.record.model import Usage
+from fidelio.orchestrator.runs.results import extract_json
 from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 from tests.support import proves
 
@@ -122,7 +123,12 @@ async def test_no_person_is_asked_what_the_permissions_decide(deny: tuple[str, .
 @proves("agents.acp-schema")
 @pytest.mark.parametrize(
     ("text", "data"),
-    [('{"a": 1}', {"a": 1}), ('Here:\n```json\n{"a": 1}\n```\nor\n```\n{"a": 2}\n```', {"a": 2}), ("None at all.", None)],
+    [
+        ('{"a": 1}', {"a": 1}),
+        ('```json\n{"a": "```\\nb```"}\n```', {"a": "```\nb```"}),
+        ('Here:\n```json\n{"a": 1}\n```\nor\n```\n{"a": 2}\n```', {"a": 2}),
+        ("None at all.", "None at all."),
+    ],
 )
 def test_a_structure_is_found_in_what_the_agent_says(text: str, data: Any) -> None:
     assert extract_json(text) == data

@@ -53,7 +53,7 @@ async def test_the_result_has_the_structure_that_the_blueprint_asks_for(tmp_path
     async with bench(CodexHarness(mode=mode), tmp_path, [ModelText('{"colour": "blue"}')]) as place:
         finished = await place.carry_out(place.turn("Which colour?", output_schema=SCHEMA), RecordingReporter())
 
-    assert finished.data == {"colour": "blue"}
+    assert finished.text == '{"colour": "blue"}'
     assert place.model.heard[0].body["text"]["format"]["schema"] == SCHEMA
 
 

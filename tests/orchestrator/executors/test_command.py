@@ -69,16 +69,6 @@ async def test_a_program_that_does_not_read_its_prompt_is_fine(tmp_path: Path, r
     assert (await carry_out(turn, reporter)).text == "done"
 
 
-@proves("command.turn")
-@pytest.mark.parametrize(("printed", "data"), [('{"a": [1]}', {"a": [1]}), ("no JSON", None)])
-async def test_where_a_schema_asks_for_data_the_output_is_read_as_json(
-    tmp_path: Path, reporter: RecordingReporter, printed: str, data: Any
-) -> None:
-    turn = make_turn(tmp_path, printed, blueprint=commanded("cat", output_schema={"type": "object"}))
-
-    assert await carry_out(turn, reporter) == TurnResult(text=printed, data=data)
-
-
 @proves("command.failure")
 async def test_a_program_that_fails_is_quoted(tmp_path: Path, reporter: RecordingReporter) -> None:
     turn = make_turn(tmp_path, blueprint=commanded("sh", "-c", "echo half; echo 'no key' >&2; exit 2"))

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -60,11 +59,11 @@ class CommandExecutor:
         await reporter.report_conversation(conversation)
         argv = _build_argv(_parse_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
         async with await spawn(argv, process_options(turn, reporter), stdin=_build_prompt(turn)) as process:
-            return await _read_result(process, turn, reporter)
+            return await _read_result(process, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await _read_result(adopted, turn, reporter)
+            return await _read_result(adopted, reporter)
 
 
 def _parse_options(blueprint: Blueprint) -> CommandOptions:
@@ -100,7 +99,7 @@ def _build_prompt(turn: Turn) -> bytes:
     return "\n\n".join(texts).encode("utf-8", "replace")
 
 
-async def _read_result(process: AgentProcess, turn: Turn, reporter: Reporter) -> TurnResult:
+async def _read_result(process: AgentProcess, reporter: Reporter) -> TurnResult:
     try:
         text = await process.text()
     except (asyncio.CancelledError, LimitReached):
@@ -110,9 +109,7 @@ async def _read_result(process: AgentProcess, turn: Turn, reporter: Reporter) ->
     exit_ = await process.wait_for_exit()
     if not exit_.ok:
         raise process.failure(exit_, partial=text)
-    return TurnResult(
-        text=text.removesuffix("\n"), data=_parse_json(text) if turn.blueprint.output_schema is not None else None
-    )
+    return TurnResult(text=text.removesuffix("\n"))
 
 
 async def _report_printed_text(process: AgentProcess, reporter: Reporter) -> None:
@@ -121,11 +118,3 @@ async def _report_printed_text(process: AgentProcess, reporter: Reporter) -> Non
     with suppress(FidelioError):
         if text := process.read_output():
             await reporter.report_message(text)
-
-
-def _parse_json(text: str) -> Any:
-    """Parse the output; None if it is not JSON. The check against the schema reports the problem."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return None

@@ -62,7 +62,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The final message of a turn. `data` is its structured result if the blueprint has an output schema."""
+    """The final message of a turn. `data` is its structured result, if the agent returns one beside the text."""
 
     text: str
     data: Any = None

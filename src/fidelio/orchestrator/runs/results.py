@@ -6,6 +6,8 @@ be resumed) and the callback to the parent: after a crash all of them are record
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -40,6 +42,8 @@ CALLBACK = "agent.callback"
 _MAX_DETAIL_LENGTH = 2_000
 # Reason codes of executors for a process that was killed from outside, which is not a failure of the agent.
 _PROCESS_LOST_REASONS = frozenset({"vanished", "signal.SIGKILL"})
+# The code block from the first fence to the last, because its JSON may hold fences; and all code blocks.
+_OUTER_BLOCK, _BLOCK = (re.compile(rf"```\w*\s*\n({content})```", re.DOTALL) for content in (".*", ".*?"))
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +190,7 @@ async def check_result(blueprint: Blueprint, finished: TurnResult) -> CheckedRes
     """Validate a result against the output schema. Raises `ExecutorFailure` if the check itself is impossible."""
     if blueprint.output_schema is None:
         return CheckedResult(finished)
-    data = _extract_data(finished)
+    data = finished.data if finished.data is not None else extract_json(finished.text)
     try:
         await check_output(blueprint, data)
     except BadAgentInput as error:
@@ -204,14 +208,9 @@ def render_reminder(blueprint: Blueprint, problem: str) -> str:
     )
 
 
-def _extract_data(finished: TurnResult) -> object:
-    """The structured data of a result, or its text parsed as JSON, with or without a Markdown fence around it."""
-    if finished.data is not None:
-        return finished.data
-    text = finished.text.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text.removesuffix("```").partition("\n")[2]
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return finished.text
+def extract_json(text: str) -> object:
+    """The text parsed as JSON, or its last code block that is JSON; else the text itself."""
+    for candidate in (text, *_OUTER_BLOCK.findall(text), *reversed(_BLOCK.findall(text))):
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(candidate)
+    return text

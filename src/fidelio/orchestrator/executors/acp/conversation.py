@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -198,8 +197,7 @@ class AcpTurn:
             raise turn_failure(
                 f"The turn ended early: {response.stop_reason}.", f"turn-{response.stop_reason}", self._updates.last_message
             )
-        text = self._updates.last_message
-        return TurnResult(text=text, data=extract_json(text) if self._turn.blueprint.output_schema is not None else None)
+        return TurnResult(text=self._updates.last_message)
 
     def _read_totals(self, session: str) -> Usage | None:
         return self._agent.read_totals(session_home(self._agent, self._turn), session)
@@ -324,21 +322,8 @@ def _describe_error(error: RequestError | None) -> str:
     return f": {error}" + (f" ({details})" if details else "")
 
 
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
-
-
 def append_schema(prompt: str, schema: Mapping[str, Any] | None) -> str:
     if schema is None:
         return prompt
     instruction = "When you are done, answer with one JSON value that fits this schema, and nothing else:"
     return f"{prompt}\n\n{instruction}\n\n{json.dumps(schema)}"
-
-
-def extract_json(text: str) -> Any:
-    """The text parsed as JSON, or its last code block that is JSON, else None."""
-    for candidate in (text, *reversed(_FENCED.findall(text))):
-        try:
-            return json.loads(candidate)
-        except ValueError:
-            continue
-    return None

@@ -20,7 +20,6 @@ from fidelio.orchestrator.executors.codex.messages import (
     conversation_lost,
     convert_message,
     parse_line,
-    turn_result,
 )
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
@@ -73,7 +72,7 @@ async def _follow(process: AgentProcess, turn: Turn, reporter: Reporter) -> Turn
             raise ExecutorFailure(events.failure, reason="turn-failed", partial=events.last_message)
         if not end.ok or not events.is_completed:
             raise process.failure(end, partial=events.last_message)
-        return turn_result(events.last_message, turn.blueprint)
+        return TurnResult(text=events.last_message)
 
 
 class _ThreadUsage(msgspec.Struct, frozen=True):

@@ -16,9 +16,8 @@ from uuid import UUID
 import msgspec
 
 from fidelio.errors import Command, ConversationLost, ExecutorFailure, Hint
-from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.common import mcp_tool_name
-from fidelio.orchestrator.executors.contract import Reporter, TurnResult
+from fidelio.orchestrator.executors.contract import Reporter
 
 Json = dict[str, Any]
 # Up to 2**53, the largest integer that every JSON parser reads exactly.
@@ -246,10 +245,6 @@ class CompletedTurn(msgspec.Struct, frozen=True):
     error: TurnError | None = None
 
 
-def turn_result(text: str, blueprint: Blueprint) -> TurnResult:
-    return TurnResult(text=text, data=_parse_json(text) if blueprint.output_schema is not None else None)
-
-
 def conversation_lost(conversation: str) -> ConversationLost:
     return ConversationLost(
         f"Codex does not know the conversation {conversation}.", reason="conversation-lost", remedy="Start a new session."
@@ -277,10 +272,3 @@ def _reason_code(info: Any, status: str) -> str:
     if not isinstance(name, str) or name == "other":
         return f"turn-{status}"
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

@@ -30,7 +30,6 @@ from fidelio.orchestrator.executors.codex.messages import (
     convert_message,
     parse_line,
     turn_failure,
-    turn_result,
 )
 from fidelio.orchestrator.executors.codex.questions import RequestHandler
 from fidelio.orchestrator.executors.common import BackgroundTasks, background_tasks
@@ -141,7 +140,7 @@ class _ServerTurn:
             await self._handle(await self._next_message())
         if self._completed.status != "completed":
             raise turn_failure(self._completed, self._items.last_message)
-        return turn_result(self._items.last_message, self._turn.blueprint)
+        return TurnResult(text=self._items.last_message)
 
     async def _open_thread(self) -> str:
         options = {"cwd": str(self._turn.directory)}
