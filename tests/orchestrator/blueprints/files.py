@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, BlueprintRoot
+from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
 
 AGENTS = Path(".fidelio") / "agents"
 
 
 def open_catalogue(*roots: Path) -> BlueprintCatalogue:
     """The project's own directory and whatever is given after it."""
-    return BlueprintCatalogue([BlueprintRoot(AGENTS, "project"), *(BlueprintRoot(root, "further") for root in roots)])
+    return BlueprintCatalogue([AGENTS, *roots])
 
 
 def write_folder(root: Path, name: str, more: Mapping[str, Any] | None = None, **files: str) -> Path:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fidelio
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root as bundled_workflows
-from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, bundled_root
+from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.common import decide_permission, mcp_tool_name
 from tests.support import proves
 
 
 def bundled(tmp_path: Path) -> dict[str, Blueprint]:
-    listing = BlueprintCatalogue([bundled_root()]).list(tmp_path)
+    listing = BlueprintCatalogue([Path(fidelio.__file__).parent / "bundled" / "blueprints"]).list(tmp_path)
     assert listing.broken == ()
     return {one.name: one for one in listing.agents}
 

@@ -11,7 +11,7 @@ import pytest
 
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint
 from fidelio.home import Home
-from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, BlueprintRoot, open_blueprints
+from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, open_blueprints
 from tests.orchestrator.blueprints.files import AGENTS, open_catalogue, write_folder, write_page
 from tests.support import proves
 
@@ -194,18 +194,6 @@ def test_a_change_is_seen_at_once(tmp_path: Path) -> None:
     shutil.rmtree(place)
 
     assert (before, first, second, len(broken), names(blueprints, tmp_path)) == ([], "one", "two", 1, [])
-
-
-@proves("blueprints.fresh")
-def test_the_cache_of_roots_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fidelio.orchestrator.blueprints.catalogue.MAX_OPEN_ROOTS", 3)
-    blueprints = BlueprintCatalogue([BlueprintRoot(AGENTS, "project")])
-    for number in range(10):
-        write_folder(tmp_path / str(number) / AGENTS, "helper", prompt=str(number))
-
-    found = [blueprints.get("helper", tmp_path / str(number)).system_prompt for number in [*range(10), 0]]
-
-    assert found == [*map(str, range(10)), "0"]
 
 
 @proves("blueprints.bounds")

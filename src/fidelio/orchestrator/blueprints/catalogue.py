@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -26,12 +26,11 @@ from fidelio.orchestrator.blueprints.reading import read_folder, read_page
 
 DISABLED_SUFFIX = ".disabled"
 PAGE_SUFFIX = ".md"
-# Every project adds its roots to the cache; the cache is cleared when it holds this many.
-MAX_OPEN_ROOTS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_RULE = "Use 1 to 64 letters, digits, dashes, dots and underscores, beginning with a letter or a digit."
-# Reading a blueprint validates its schemas, which must not block the event loop. A single thread for each, because readers
-# share their cache; two threads, so that a start, which reads one blueprint, does not wait for a list, which reads all.
+# Reading a blueprint validates its schemas, which must not block the event loop. Threads of their own, because each thread that
+# validates keeps a process for it; two of them, so that a start, which reads one blueprint, does not wait for a list, which
+# reads all.
 _LIST_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprints")
 _READ_THREAD = ThreadPoolExecutor(1, thread_name_prefix="blueprint")
 _LIST_HINT = Hint(Command("agents", "blueprints"), " or the tool list_agent_blueprints shows them.")
@@ -48,13 +47,6 @@ async def list_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) 
 async def read_in_thread(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     """Call a function that reads a blueprint in the thread for single blueprints."""
     return await asyncio.get_running_loop().run_in_executor(_READ_THREAD, lambda: read(*args, **more))
-
-
-class BlueprintRoot(msgspec.Struct, frozen=True):
-    """A directory with blueprints. A relative path is resolved in the project."""
-
-    path: Path
-    label: str
 
 
 class UnusableBlueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,11 +90,13 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class BlueprintCatalogue:
-    """Looks blueprints up in the roots in their order; the first root that has a name wins."""
+    """Looks blueprints up in the roots in their order; the first root that has a name wins.
 
-    def __init__(self, roots: Sequence[BlueprintRoot]) -> None:
+    A root is a directory with blueprints; a relative path is resolved in the project.
+    """
+
+    def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = tuple(roots)
-        self._open_roots: dict[Path, Files] = {}
 
     def list(self, project: str | Path | None = None) -> BlueprintListing:
         entries, broken = self._entries(project)
@@ -135,21 +129,14 @@ class BlueprintCatalogue:
         """The nearest entry of every name, and the roots that cannot be listed."""
         entries: dict[str, _Entry] = {}
         broken: tuple[UnusableBlueprint, ...] = ()
-        for files in self._files(project):
+        base = Path.cwd() if project is None else Path(project)
+        for path in dict.fromkeys(base / root for root in self._roots):
+            files = Files(str(path), Memo())
             try:
                 entries = {**_list_entries(files), **entries}
             except UnreadableDefinition as problem:
                 broken = (*broken, _unusable_blueprint(files.root, problem))
         return entries, broken
-
-    def _files(self, project: str | Path | None) -> Iterator[Files]:
-        base = Path.cwd() if project is None else Path(project)
-        for path in dict.fromkeys(base / root.path for root in self._roots):
-            if path not in self._open_roots:
-                if len(self._open_roots) >= MAX_OPEN_ROOTS:
-                    self._open_roots.clear()
-                self._open_roots[path] = Files(str(path), Memo())
-            yield self._open_roots[path]
 
 
 def _list_entries(files: Files) -> dict[str, _Entry]:
@@ -202,18 +189,13 @@ _PROJECT_ROOTS = (Path(DIRECTORY) / "agents", Path(".agent-orchestrator") / "age
 
 
 def open_blueprints(home: Home) -> BlueprintCatalogue:
-    own = [BlueprintRoot(path, "project") for path in _PROJECT_ROOTS]
-    return BlueprintCatalogue([*own, BlueprintRoot(home.agents, "home"), *_user_roots(), bundled_root()])
+    bundled = Path(__file__).resolve().parents[2] / "bundled" / "blueprints"
+    return BlueprintCatalogue([*_PROJECT_ROOTS, home.agents, *_user_roots(), bundled])
 
 
-def bundled_root() -> BlueprintRoot:
-    """The root of the blueprints that are part of Fidelio."""
-    return BlueprintRoot(Path(__file__).resolve().parents[2] / "bundled" / "blueprints", "bundled")
-
-
-def _user_roots() -> list[BlueprintRoot]:
+def _user_roots() -> list[Path]:
     try:
-        return [BlueprintRoot(user_home().agents, "user")]
+        return [user_home().agents]
     except HomeProblem:
         # A container may run as a user without an entry in the user database, who has no home directory.
         return []
