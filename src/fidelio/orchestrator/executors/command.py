@@ -18,6 +18,7 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors.common import parse_options
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.spooled import AgentProcess, adopt, find_executable, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
@@ -45,7 +46,7 @@ class CommandExecutor:
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         found = []
         try:
-            options = _parse_options(blueprint)
+            options = parse_options(self.name, blueprint.options, CommandOptions, _REMEDY)
         except ExecutorFailure as failure:
             found.append(str(failure))
         else:
@@ -57,22 +58,14 @@ class CommandExecutor:
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         conversation = turn.conversation or turn.fresh
         await reporter.report_conversation(conversation)
-        argv = _build_argv(_parse_options(turn.blueprint), conversation, resumes=turn.conversation is not None)
+        options = parse_options(self.name, turn.blueprint.options, CommandOptions, _REMEDY)
+        argv = _build_argv(options, conversation, resumes=turn.conversation is not None)
         async with await spawn(argv, process_options(turn, reporter), stdin=_build_prompt(turn)) as process:
             return await _read_result(process, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         async with await adopt(process, process_options(turn, reporter)) as adopted:
             return await _read_result(adopted, reporter)
-
-
-def _parse_options(blueprint: Blueprint) -> CommandOptions:
-    try:
-        return msgspec.convert(dict(blueprint.options), CommandOptions)
-    except msgspec.ValidationError as error:
-        raise ExecutorFailure(
-            f"The options of the executor command are invalid: {error}.", reason="options", remedy=_REMEDY
-        ) from error
 
 
 def _missing_programs(options: CommandOptions, blueprint: Blueprint) -> Iterator[str]:

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import msgspec
+
+from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Permissions
+from fidelio.orchestrator.executors.contract import Availability
+from fidelio.processes.table import missing_support
 
 PermissionDecision = Literal["allow", "deny", "ask"]
 # What a tool call changes: nothing, files of the project, or something else.
 Change = Literal["nothing", "files", "something"]
 # Ids of the options of a permission request.
 ALLOW, REFUSE = "allow", "refuse"
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decide_permission(permissions: Permissions, names: Iterable[str], change: Change) -> PermissionDecision:
@@ -46,7 +53,7 @@ def mcp_tool_name(server: str, tool: str = "") -> str:
     return f"mcp__{server}__{tool}" if tool else f"mcp__{server}"
 
 
-def find_package_version(program: str) -> str:
+def _find_package_version(program: str) -> str:
     """The version in the `package.json` above the program, or an empty text if it was not installed by npm.
 
     The file is read because some of these programs take seconds to print their version.
@@ -57,6 +64,30 @@ def find_package_version(program: str) -> str:
         except (OSError, ValueError):
             continue
     return ""
+
+
+def check_npm_program(
+    program: str, title: str, package: str, environment: Mapping[str, str], *, has_login: bool, how_to_log_in: str
+) -> Availability:
+    """Check an agent that is installed by npm."""
+    if missing := missing_support():
+        return Availability(works=False, why=missing)
+    found = shutil.which(program, path=environment.get("PATH"))
+    if found is None:
+        return Availability(works=False, why=f"{title} is not on the PATH. Install it: npm install -g {package}")
+    version = _find_package_version(found)
+    if not has_login:
+        return Availability(works=False, why=f"{title} is installed but not logged in. {how_to_log_in}", version=version)
+    return Availability(works=True, why=f"{title} is installed at {found}.", version=version)
+
+
+def parse_options(executor: str, options: Mapping[str, Any], shape: type[S], remedy: str = "") -> S:
+    """Parse the options of a blueprint, or raise `ExecutorFailure`."""
+    try:
+        return msgspec.convert(dict(options), shape)
+    except msgspec.ValidationError as error:
+        sentence = f"The options of the executor {executor} are invalid: {error}."
+        raise ExecutorFailure(sentence, reason="options", remedy=remedy) from error
 
 
 def link_login(login: Path, target: Path) -> bool:

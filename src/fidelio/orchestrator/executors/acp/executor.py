@@ -10,16 +10,14 @@ The option `config` of a blueprint holds settings in the agent's own format, suc
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare_home
 from fidelio.orchestrator.executors.acp.conversation import AcpTurn
-from fidelio.orchestrator.executors.common import background_tasks, find_package_version
+from fidelio.orchestrator.executors.common import background_tasks, check_npm_program
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.piped import spawn_piped
-from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"config"})
@@ -37,18 +35,11 @@ class AcpExecutor:
         self._environment = os.environ if environment is None else environment
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
-        if missing := missing_support():
-            return Availability(works=False, why=missing)
         agent, environment = self._agent, {**self._environment, **(added or {})}
-        program = shutil.which(agent.command[0], path=environment.get("PATH"))
-        if program is None:
-            why = f"{agent.title} is not on the PATH. Install it: npm install -g {agent.package}"
-            return Availability(works=False, why=why)
-        version = find_package_version(program)
-        if not agent.has_login(environment):
-            why = f"{agent.title} is installed but not logged in. {agent.how_to_log_in}"
-            return Availability(works=False, why=why, version=version)
-        return Availability(works=True, why=f"{agent.title} is installed at {program}.", version=version)
+        has_login, how = agent.has_login(environment), agent.how_to_log_in
+        return check_npm_program(
+            agent.command[0], agent.title, agent.package, environment, has_login=has_login, how_to_log_in=how
+        )
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         title, options = self._agent.title, blueprint.options

@@ -13,7 +13,6 @@ In both modes Codex has a home directory of the session. Options of a blueprint:
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +21,8 @@ from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.codex.home import LOGIN, is_toml_value, user_home
 from fidelio.orchestrator.executors.codex.messages import require_thread_id
-from fidelio.orchestrator.executors.common import find_package_version
+from fidelio.orchestrator.executors.common import check_npm_program
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
-from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 _OPTIONS = frozenset({"mode", "config"})
@@ -43,17 +41,9 @@ class CodexExecutor:
         self._environment = os.environ if environment is None else environment
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
-        if missing := missing_support():
-            return Availability(works=False, why=missing)
         environment = {**self._environment, **(added or {})}
-        program = shutil.which("codex", path=environment.get("PATH"))
-        if program is None:
-            return Availability(works=False, why="Codex is not on the PATH. Install it: npm install -g @openai/codex")
-        version = find_package_version(program)
-        if not _has_login(environment):
-            why = "Codex is installed but not logged in. Run `codex login`, or set OPENAI_API_KEY."
-            return Availability(works=False, why=why, version=version)
-        return Availability(works=True, why=f"Codex is installed at {program}.", version=version)
+        has_login, how = _has_login(environment), "Run `codex login`, or set OPENAI_API_KEY."
+        return check_npm_program("codex", "Codex", "@openai/codex", environment, has_login=has_login, how_to_log_in=how)
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
         options = blueprint.options

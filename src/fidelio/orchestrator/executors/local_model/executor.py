@@ -17,6 +17,7 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.executors.common import parse_options
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.executors.line_protocol import encode_line, module_command, relay_lines
 from fidelio.orchestrator.executors.local_model.process import Task
@@ -57,7 +58,7 @@ class LocalModelExecutor:
         if blueprint.mcp_servers:
             found.append("The local model cannot use tools, so it cannot be given MCP servers.")
         try:
-            _parse_options(blueprint)
+            parse_options(self.name, blueprint.options, LocalOptions)
         except ExecutorFailure as failure:
             found.append(failure.sentence)
         return tuple(found)
@@ -83,7 +84,7 @@ def bundled_model() -> Path | None:
 
 
 def _build_task(turn: Turn) -> Task:
-    options = _parse_options(turn.blueprint)
+    options = parse_options(LocalModelExecutor.name, turn.blueprint.options, LocalOptions)
     return Task(
         model=os.fspath(_model_file(turn.blueprint)),
         system=turn.blueprint.system_prompt,
@@ -96,13 +97,6 @@ def _build_task(turn: Turn) -> Task:
 
 def _model_file(blueprint: Blueprint) -> Path:
     return Path(blueprint.model).expanduser() if blueprint.model else bundled_model() or Path(MODEL)
-
-
-def _parse_options(blueprint: Blueprint) -> LocalOptions:
-    try:
-        return msgspec.convert(dict(blueprint.options), LocalOptions)
-    except msgspec.ValidationError as error:
-        raise ExecutorFailure(f"The options of the executor local-model are invalid: {error}.", reason="options") from error
 
 
 def _describe_missing() -> str:
