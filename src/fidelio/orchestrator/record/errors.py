@@ -128,5 +128,5 @@ def own_question(session: AgentSession) -> UsageProblem:
     )
 
 
-def unknown_status(status: str | None) -> UsageProblem:
+def unknown_status(status: str) -> UsageProblem:
     return UsageProblem(f"{status!r:.80} is not a session status.", remedy=f"Use one of: {', '.join(STATUSES)}.")

@@ -64,15 +64,6 @@ def is_active(state: str) -> bool:
     return state in ACTIVE_STATES
 
 
-def is_status_filter(wanted: str | None) -> bool:
-    return wanted is None or wanted in STATUSES
-
-
-def is_single_state(wanted: str | None) -> bool:
-    """Whether a filter names a single state. `running` does not: it matches all active states."""
-    return wanted in TRANSITIONS and wanted != "running"
-
-
 def matches_status(state: str, wanted: str | None) -> bool:
     """Whether a run in this state matches a filter: `running` (active), `finished` (ended), or a state."""
     if wanted is None:

@@ -38,21 +38,13 @@ def remove_session_files(home: Home, sessions: Iterable[str]) -> None:
 async def sweep_run_files(home: Home, ledger: Ledger, needed: Collection[str]) -> None:
     """Remove files that a crash between the end of a run and its cleanup left. `needed` are the active sessions."""
     for session in await asyncio.to_thread(_sessions_with_files, home):
-        if session not in needed and await _is_known(ledger, session):
+        # The files of a session in another ledger of this home must stay.
+        if session not in needed and await _find_status(ledger, session) is not None:
             await asyncio.to_thread(shutil.rmtree, home.runs / session, ignore_errors=True)
 
 
 def _sessions_with_files(home: Home) -> list[str]:
     return [directory.name for directory in home.runs.iterdir()] if home.runs.is_dir() else []
-
-
-async def _is_known(ledger: Ledger, session: str) -> bool:
-    """Whether this ledger has the session. The files of a session in another ledger of this home must stay."""
-    try:
-        await ledger.session(session)
-    except SessionNotFound:
-        return False
-    return True
 
 
 async def end_orphaned_processes(ledger: Ledger) -> None:
@@ -63,10 +55,14 @@ async def end_orphaned_processes(ledger: Ledger) -> None:
 
 
 async def is_deleted(ledger: Ledger, session: str) -> bool:
+    return await _find_status(ledger, session) == DELETED
+
+
+async def _find_status(ledger: Ledger, session: str) -> str | None:
     try:
-        return (await ledger.session(session)).status == DELETED
+        return (await ledger.session(session)).status
     except SessionNotFound:
-        return False
+        return None
 
 
 def _runs_with_processes() -> set[str]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 
 import msgspec
 
 from fidelio.errors import SessionNotFound
 from fidelio.ledger.long_text import load_text
-from fidelio.ledger.model import Event, Page, Session
+from fidelio.ledger.model import Event, Session
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.orchestrator.record import errors
-from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
-from fidelio.orchestrator.record.record import AGENT_SAID, END_EVENT_BY_STATE, RUN_EVENTS, SESSION_CREATED, AgentRecord, fold
-from fidelio.orchestrator.record.rules import is_active, is_single_state, is_status_filter, matches_status, namespace_of
+from fidelio.orchestrator.record.model import Run, RunResult
+from fidelio.orchestrator.record.record import AGENT_SAID, END_EVENTS, RUN_EVENTS, SESSION_CREATED, AgentRecord, fold
+from fidelio.orchestrator.record.rules import is_active, namespace_of
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, decode_session, view_run, view_session
 from fidelio.orchestrator.runs.context import OrchestratorContext, resolve_project
 
-# The most reads of a call whose filter matches few sessions; the cursor says where to continue.
-_MAX_READS = 100
 _PAGE = 1_000
-_ENDS = frozenset(END_EVENT_BY_STATE.values())
 
 
 class AgentQueries(msgspec.Struct, frozen=True):
@@ -31,41 +28,12 @@ class AgentQueries(msgspec.Struct, frozen=True):
 
     async def find(self, name: str, project: str | None = None) -> LoadedAgent:
         """Find a session by name or id: in the project, else in the default project, else wherever the name is unique."""
-        if project is not None:
-            return await self._find_in_project(name, resolve_project(project))
-        found = (
-            await self._find_by_name(name, self.context.project)
-            or await self._find_by_id(name)
-            or await self._find_in_any_project(name)
-        )
-        return decode_session(found)
-
-    async def list_page(
-        self,
-        project: str | None = None,
-        *,
-        status: str | None = None,
-        blueprint: str | None = None,
-        parent: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[AgentSession]:
-        """A page of sessions, newest first. It may be short where few match the filter; `next` says whether there may be
-        more.
-        """
-        if not is_status_filter(status):
-            raise errors.unknown_status(status)
-        namespace = None if project is None else namespace_of(resolve_project(project))
-        filters = {"namespace": namespace, "parent": parent, "status": status if is_single_state(status) else None}
-        found: list[AgentSession] = []
-        for _ in range(_MAX_READS):
-            page = await self.context.ledger.sessions(kind="agent", **filters, cursor=cursor, limit=limit - len(found))
-            views = (view_session(decode_session(session)) for session in page.items if session.has_record)
-            found += [item for item in views if matches_status(item.run.state, status) and blueprint in (None, item.blueprint)]
-            cursor = page.next
-            if cursor is None or len(found) >= limit:
-                break
-        return Page(tuple(found), cursor)
+        place = self.context.project if project is None else resolve_project(project)
+        namespace, ledger = namespace_of(place), self.context.ledger
+        found = await _find_agent(ledger.session_by_name(name, namespace=namespace)) or await _find_agent(ledger.session(name))
+        if project is not None and (found is None or found.namespace != namespace):
+            raise errors.session_missing(name, place)
+        return decode_session(found or await self._find_in_any_project(name))
 
     async def iterate_sessions(self, project: str | None = None, *, status: str | None = None) -> AsyncIterator[Session]:
         """Yield all sessions of a project or of all projects. `status` is a state of the newest run."""
@@ -107,32 +75,9 @@ class AgentQueries(msgspec.Struct, frozen=True):
         data = await load_text(self.context.ledger, end.body.get("data")) if end else ""
         return RunResult(session=session, run=wanted, text=text, data=msgspec.json.decode(data) if data else None)
 
-    async def events(self, agent: LoadedAgent, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
-        return await self.context.ledger.events(agent.id, after=after, limit=limit)
-
     async def children(self, session: str) -> list[LoadedAgent]:
         sessions = partial(self.context.ledger.sessions, kind="agent", parent=session)
         return [decode_session(child) async for child in all_pages(sessions) if child.has_record]
-
-    async def _find_in_project(self, name: str, project: str) -> LoadedAgent:
-        found = await self._find_by_name(name, project) or await self._find_by_id(name)
-        if found is None or found.namespace != namespace_of(project):
-            raise errors.session_missing(name, project)
-        return decode_session(found)
-
-    async def _find_by_name(self, name: str, project: str) -> Session | None:
-        try:
-            found = await self.context.ledger.session_by_name(name, namespace=namespace_of(project))
-        except SessionNotFound:
-            return None
-        return found if _is_agent_session(found) else None
-
-    async def _find_by_id(self, name: str) -> Session | None:
-        try:
-            found = await self.context.ledger.session(name)
-        except SessionNotFound:
-            return None
-        return found if _is_agent_session(found) else None
 
     async def _find_in_any_project(self, name: str) -> Session:
         page = await self.context.ledger.sessions(name=name, limit=_PAGE)
@@ -147,7 +92,7 @@ class AgentQueries(msgspec.Struct, frozen=True):
         if run.id == agent.record.run.id:
             found = await self.context.ledger.events(agent.id, after=agent.record.run.result_seq - 1, limit=1)
             return found[0] if found else None
-        for event in await all_events(self.context.ledger, agent.id, types=tuple(_ENDS)):
+        for event in await all_events(self.context.ledger, agent.id, types=END_EVENTS):
             if event.body.get("run") == run.id:
                 return event
         return None
@@ -156,6 +101,14 @@ class AgentQueries(msgspec.Struct, frozen=True):
         """The messages of the agent before its run ended without a result."""
         bodies = [event.body for event in await all_events(self.context.ledger, agent.id, types=(AGENT_SAID,))]
         return "\n\n".join([await load_text(self.context.ledger, body["said"]) for body in bodies if body.get("run") == run])
+
+
+async def _find_agent(loading: Awaitable[Session]) -> Session | None:
+    try:
+        found = await loading
+    except SessionNotFound:
+        return None
+    return found if _is_agent_session(found) else None
 
 
 def _is_agent_session(session: Session) -> bool:

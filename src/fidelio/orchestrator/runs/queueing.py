@@ -32,7 +32,8 @@ def draft_next_run(
     resumes: RunRecord | None = None,
 ) -> tuple[AgentEventDraft, ...]:
     """The events of the next run of a session (or the first of a new session), with all queued messages."""
-    session, number, messages = (current, 1, ()) if isinstance(current, str) else _next_run_inputs(current)
+    session, number = (current, 1) if isinstance(current, str) else (current.id, current.record.run.number + 1)
+    messages = [] if isinstance(current, str) else list(current.record.messages)
     run = run_id(session, number)
     body: dict[str, Any] = {"run": run, "number": number}
     if prompt is not None:
@@ -41,11 +42,11 @@ def draft_next_run(
         body |= {"blueprint": blueprint.name, "blueprint_hash": blueprint.hash}
     if resumes is not None:
         body |= {"resumes": resumes.id, "fresh": resumes.fresh}
+    queued = AgentEventDraft(RUN_QUEUED, body, prompt.digests if prompt else ())
     if not messages:
-        return (AgentEventDraft(RUN_QUEUED, body, prompt.digests if prompt else ()),)
-    body["messages"] = list(messages)
-    delivered = AgentEventDraft(MESSAGE_DELIVERED, {"run": run, "messages": list(messages)})
-    return AgentEventDraft(RUN_QUEUED, body, prompt.digests if prompt else ()), delivered
+        return (queued,)
+    body["messages"] = messages
+    return queued, AgentEventDraft(MESSAGE_DELIVERED, {"run": run, "messages": messages})
 
 
 def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, str]) -> AgentDecision:
@@ -55,10 +56,6 @@ def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, st
     return AgentDecision(
         drafts=(AgentEventDraft(MESSAGE_QUEUED, {**origin, "message": stored.body}, stored.digests),), blobs=stored.blobs
     )
-
-
-def _next_run_inputs(current: LoadedAgent) -> tuple[str, int, tuple[int, ...]]:
-    return current.id, current.record.run.number + 1, current.record.messages
 
 
 async def load_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:

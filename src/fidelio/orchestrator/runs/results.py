@@ -93,11 +93,11 @@ async def finish_run(
         )
     answered: frozenset[str] = frozenset()
     while True:
-        decide = decide_end(run.id, ending, now_ms=context.clock(), resume_lost=resume_lost, answered=answered)
+        settle = Completion() if work else None
+        now = context.clock()
+        decide = decide_end(run.id, ending, now_ms=now, resume_lost=resume_lost, answered=answered, settle=settle)
         try:
-            await retry_transient(
-                partial(context.unit.update, agent, with_settlement(decide) if work else decide, actor=actor, work=work)
-            )
+            await retry_transient(partial(context.unit.update, agent, decide, actor=actor, work=work))
         except RequestClosed as closed:
             # The request was answered meanwhile, so it must not be dismissed.
             answered |= {closed.request}
@@ -107,9 +107,15 @@ async def finish_run(
 
 
 def decide_end(
-    run: str, ending: RunEnd, *, now_ms: int, resume_lost: bool = False, answered: frozenset[str] = frozenset()
+    run: str,
+    ending: RunEnd,
+    *,
+    now_ms: int,
+    resume_lost: bool = False,
+    answered: frozenset[str] = frozenset(),
+    settle: Completion | None = None,
 ) -> Decide:
-    """The decision that ends `run`. `answered` are requests that were closed meanwhile."""
+    """The decision that ends `run`. `answered` are requests that were closed meanwhile; `settle` completes its job."""
     text = store_text(ending.text)
     data = store_text("" if ending.data is None else json_text(ending.data))
 
@@ -136,31 +142,18 @@ def decide_end(
             blobs=text.blobs + data.blobs,
             requests=dismiss_all(agent.questions, by="host", but=answered),
             jobs=() if following else _callback_jobs(current, run, ending),
+            settle=settle,
         )
 
     return decide
 
 
-def with_settlement(decide: Decide) -> Decide:
-    """The same decision, with the completion of the job."""
-
-    def and_settle(current: LoadedAgent) -> AgentDecision | None:
-        decision = decide(current)
-        return None if decision is None else msgspec.structs.replace(decision, settle=Completion())
-
-    return and_settle
-
-
 def _draft_following_run(current: LoadedAgent, ending: RunEnd, *, resume_lost: bool) -> tuple[AgentEventDraft, ...]:
     if ending.state == "stopped" or current.record.run.stop_by:
         return ()
-    if ending.state == "lost" and _can_resume(current, resume_lost=resume_lost):
+    if ending.state == "lost" and resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES:
         return draft_next_run(current, resumes=current.record.run)
     return draft_next_run(current) if current.record.messages else ()
-
-
-def _can_resume(current: LoadedAgent, *, resume_lost: bool) -> bool:
-    return resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES
 
 
 def _callback_jobs(current: LoadedAgent, run: str, ending: RunEnd) -> tuple[NewJob, ...]:

@@ -19,8 +19,8 @@ from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, Run, RunResult, StartAgent
-from fidelio.orchestrator.record.rules import TRANSITIONS, matches_status, namespace_of
-from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, view_session
+from fidelio.orchestrator.record.rules import STATUSES, TRANSITIONS, matches_status, namespace_of
+from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, decode_session, view_session
 from fidelio.orchestrator.runs.context import (
     BlueprintSource,
     OrchestratorContext,
@@ -37,6 +37,8 @@ from fidelio.orchestrator.service.wait import ProgressCallback, RunWaiter, WaitM
 from fidelio.settings import AgentLimits
 
 DEFAULT_LIMITS = AgentLimits()
+# The most reads of a list whose filter matches few sessions; the cursor says where to continue.
+_MAX_READS = 100
 
 
 class AgentService:
@@ -105,14 +107,29 @@ class AgentService:
         project: str | None = None,
         *,
         status: str | None = None,
-        blueprint: str | None = None,
         parent: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[AgentSession]:
-        return await self.queries.list_page(
-            project, status=status, blueprint=blueprint, parent=parent, cursor=cursor, limit=limit
-        )
+        """A page of sessions, newest first. It may be short where few match the filter; `next` says whether there may be
+        more.
+        """
+        if status is not None and status not in STATUSES:
+            raise errors.unknown_status(status)
+        namespace = None if project is None else namespace_of(resolve_project(project))
+        # `running` stands for all active states, so the ledger cannot filter by it, nor by `finished`.
+        state = None if status in ("running", "finished") else status
+        found: list[AgentSession] = []
+        for _ in range(_MAX_READS):
+            page = await self.context.ledger.sessions(
+                kind="agent", namespace=namespace, parent=parent, status=state, cursor=cursor, limit=limit - len(found)
+            )
+            views = (view_session(decode_session(session)) for session in page.items if session.has_record)
+            found += [view for view in views if matches_status(view.run.state, status)]
+            cursor = page.next
+            if cursor is None or len(found) >= limit:
+                break
+        return Page(tuple(found), cursor)
 
     async def count(self, project: str | None = None, *, status: str | None = None) -> int:
         """The number of sessions that `list` would return over all pages."""
@@ -132,7 +149,7 @@ class AgentService:
         return await self.queries.runs(await self.queries.find(name, project))
 
     async def events(self, name: str, project: str | None = None, *, after: int = 0, limit: int = 100) -> tuple[Event, ...]:
-        return await self.queries.events(await self.queries.find(name, project), after=after, limit=limit)
+        return await self.context.ledger.events((await self.queries.find(name, project)).id, after=after, limit=limit)
 
     async def wait(
         self,
