@@ -55,7 +55,7 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
         raise make_error(path, "schema", "The file has no front matter.", remedy)
     head = _convert_document(document, front, PageHead, ("front",))
     servers = ServersFile(mcp_servers=head.mcp_servers)
-    problems = [*find_head_problems(head, name), *locate_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",))]
+    problems = [*find_head_problems(head, name), *find_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",))]
     _raise_problems(document, problems, ("front",))
     return _build_blueprint(head, body.strip(), servers, source=path, digest=_hash_contents({os.path.basename(path): file.raw}))  # noqa: PTH119  # a text, like all paths here
 
@@ -63,7 +63,7 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
 def _read_servers(files: Files, path: str, head: BlueprintHead) -> ServersFile:
     document = files.read(path).document()
     servers = _convert_document(document, document.data, ServersFile)
-    _raise_problems(document, locate_server_problems(servers.mcp_servers, head.inherit, ("mcpServers",)))
+    _raise_problems(document, find_server_problems(servers.mcp_servers, head.inherit, ("mcpServers",)))
     return servers
 
 
@@ -204,12 +204,6 @@ def find_head_problems(head: BlueprintHead, name: str) -> Iterator[BlueprintProb
         schema = getattr(head, field)
         if schema is not None and (problem := find_schema_problem(schema)):
             yield (field,), f"is not a valid JSON Schema: {problem}", "Correct it."
-
-
-def locate_server_problems(
-    servers: dict[str, ServerEntry], inherit: tuple[str, ...], under: Path
-) -> Iterator[BlueprintProblem]:
-    return (((*under, name), problem, remedy) for name, problem, remedy in find_server_problems(servers, inherit))
 
 
 def find_nul_characters(data: Any, path: Path = ()) -> Iterator[BlueprintProblem]:

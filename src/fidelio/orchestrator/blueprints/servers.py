@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fidelio.definitions.reading.positions import Path
 from fidelio.errors import ExecutorUnavailable
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
@@ -38,16 +39,19 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def find_server_problems(servers: Mapping[str, ServerEntry], inherit: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each invalid server, what is wrong, and what to do."""
+def find_server_problems(
+    servers: Mapping[str, ServerEntry], inherit: tuple[str, ...], under: Path
+) -> Iterator[tuple[Path, str, str]]:
+    """Yield the path of each invalid server in its file, what is wrong, and what to do."""
     for name, server in servers.items():
+        path = (*under, name)
         if not _NAME.fullmatch(name):
-            yield name, "is not a valid server name.", "Use 1 to 64 letters, digits, dashes and underscores."
+            yield path, "is not a valid server name.", "Use 1 to 64 letters, digits, dashes and underscores."
         if problem := _find_contradiction(server):
-            yield name, problem, "Give a server either `command` (with `args` and `env`) or `url` (with `headers`)."
+            yield path, problem, "Give a server either `command` (with `args` and `env`) or `url` (with `headers`)."
         for variable in sorted(_find_placeholders(server) - set(inherit)):
             remedy = f"Add {variable} to `inherit`: only variables listed there are passed on."
-            yield name, f"needs the environment variable {variable}, which the blueprint does not inherit.", remedy
+            yield path, f"needs the environment variable {variable}, which the blueprint does not inherit.", remedy
 
 
 def to_mcp_servers(servers: Mapping[str, ServerEntry]) -> dict[str, McpServer]:

@@ -65,8 +65,12 @@ def build_command(turn: Turn) -> list[str]:
         raise ExecutorFailure("Claude Code is not installed.", reason="command-not-found", remedy=HOW_TO_INSTALL)
     blueprint = turn.blueprint
     sources = ",".join(blueprint.options.get("setting_sources", ()))
-    argv = [program, *_OPTIONS, f"--setting-sources={sources}", _conversation_option(turn), *_limit_options(blueprint)]
+    conversation = f"--session-id={turn.fresh}" if turn.conversation is None else f"--resume={turn.conversation}"
+    argv = [program, *_OPTIONS, f"--setting-sources={sources}", conversation]
     argv += [f"{option}={_write_private(turn.spool / name, content)}" for option, name, content in _files(blueprint)]
+    if blueprint.limits.cost_usd is not None:
+        # Claude Code must enforce this limit: it reports the cost to its client only at the end of the turn.
+        argv.append(f"--max-budget-usd={blueprint.limits.cost_usd}")
     if blueprint.model is not None:
         argv.append(f"--model={blueprint.model}")
     if blueprint.output_schema is not None:
@@ -81,16 +85,6 @@ def extra_environment(turn: Turn) -> dict[str, str]:
 
 def encode_schema(schema: Mapping[str, Any]) -> str:
     return msgspec.json.encode(schema).decode()
-
-
-def _conversation_option(turn: Turn) -> str:
-    return f"--session-id={turn.fresh}" if turn.conversation is None else f"--resume={turn.conversation}"
-
-
-def _limit_options(blueprint: Blueprint) -> list[str]:
-    # Claude Code must enforce this limit: it reports the cost to its client only at the end of the turn.
-    limit = blueprint.limits.cost_usd
-    return [] if limit is None else [f"--max-budget-usd={limit}"]
 
 
 def _files(blueprint: Blueprint) -> list[tuple[str, str, bytes]]:

@@ -72,7 +72,7 @@ def prepare_home(turn: Turn, *, asks: bool) -> Path:
     home = session_home(turn)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        has_login = _link_login(home, turn.environment)
+        has_login = link_login(user_home(turn.environment) / LOGIN, home / LOGIN)
         (home / "config.toml").write_text(encode_toml(build_settings(turn.blueprint, asks=asks, has_login=has_login)), "utf-8")
     except OSError as error:
         raise ExecutorFailure(f"The home for Codex cannot be prepared: {error}.", reason="home") from error
@@ -128,10 +128,6 @@ def _read_token_counts(home: Path, thread: str) -> Iterator[dict[str, int]]:
             for line in (line for line in lines if '"token_count"' in line):
                 with suppress(ValueError, KeyError, TypeError):
                     yield json.loads(line)["payload"]["info"]["total_token_usage"]
-
-
-def _link_login(home: Path, environment: Mapping[str, str]) -> bool:
-    return link_login(user_home(environment) / LOGIN, home / LOGIN)
 
 
 def _describe_server(name: str, server: McpServer, blueprint: Blueprint) -> dict[str, Any]:
