@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -114,9 +113,7 @@ def fold(record: AgentRecord, events: Iterable[RecordEvent]) -> AgentRecord:
     """The record after these events. Events of other packages, such as the inbox, change nothing."""
     for event in events:
         if event.type in _FOLDED_EVENTS:
-            decoded = _DecodedEvent(event.seq, event.type, event.time, event.body)
-            step = _SESSION_STEPS.get(event.type, _fold_run)
-            record = step(record, decoded)
+            record = _SESSION_STEPS.get(event.type, _fold_run)(record, event)
     return record
 
 
@@ -137,16 +134,7 @@ def decode_record(raw: str) -> AgentRecord:
     return msgspec.json.decode(raw, type=AgentRecord)
 
 
-class _DecodedEvent(msgspec.Struct, frozen=True):
-    """An event with its decoded body, because each access of `event.body` would decode it again."""
-
-    seq: int
-    type: str
-    time: int
-    body: dict[str, Any]
-
-
-def _fold_run(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_run(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     state = next_state(record.run.state, event.type)
     if state is None or event.body.get("run") != record.run.id:
         return record
@@ -158,12 +146,12 @@ def _fold_run(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     return linked(after, event) if linked else after
 
 
-def _fold_created(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_created(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     known = {key: value for key, value in event.body.items() if key in AgentRecord.__struct_fields__}
     return msgspec.convert(msgspec.to_builtins(record) | known, AgentRecord)
 
 
-def _fold_queued(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_queued(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     if record.run.number and record.run.state not in END_STATES:
         return record
     body = event.body
@@ -179,21 +167,21 @@ def _fold_queued(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
     return replace(record, run=run)
 
 
-def _fold_message(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_message(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     return replace(record, messages=(*record.messages, event.seq))
 
 
-def _fold_delivered(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_delivered(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     delivered = set(event.body["messages"])
     return replace(record, messages=tuple(seq for seq in record.messages if seq not in delivered))
 
 
-def _fold_worktree(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_worktree(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     body = event.body
     return replace(record, worktree=body["path"], branch=body["branch"], base=body["base"], prefix=body["prefix"])
 
 
-def _fold_starting(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_starting(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(
         run,
         fresh=event.body["fresh"],
@@ -205,11 +193,11 @@ def _fold_starting(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     )
 
 
-def _fold_process(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_process(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(run, process=ProcessIdentity(pid=event.body["pid"], started=event.body["started"]), reported_events=0)
 
 
-def _fold_again(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_again(run: RunRecord, event: RecordEvent) -> RunRecord:
     spent = msgspec.convert(event.body["spent"], Usage) if "spent" in event.body else run.usage
     return replace(
         run,
@@ -223,11 +211,11 @@ def _fold_again(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     )
 
 
-def _fold_said(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_said(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(run, reported_events=run.reported_events + 1, last_activity=event.body.get("brief", run.last_activity))
 
 
-def _fold_called(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_called(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(
         run,
         reported_events=run.reported_events + 1,
@@ -236,26 +224,26 @@ def _fold_called(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     )
 
 
-def _fold_usage(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_usage(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(run, usage=msgspec.convert(event.body["usage"], Usage))
 
 
-def _fold_waiting(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_waiting(run: RunRecord, event: RecordEvent) -> RunRecord:
     since = run.waiting_since if run.questions else event.time
     return replace(run, questions=(*run.questions, event.body["request"]), waiting_since=since)
 
 
-def _fold_going_on(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_going_on(run: RunRecord, event: RecordEvent) -> RunRecord:
     left = tuple(request for request in run.questions if request != event.body["request"])
     waited = run.waited_ms if left else run.waited_ms + max(0, event.time - run.waiting_since)
     return replace(run, questions=left, waited_ms=waited)
 
 
-def _fold_stop_requested(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_stop_requested(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(run, stop_by=run.stop_by or event.body["by"], stop_reason=run.stop_reason or event.body["reason"])
 
 
-def _fold_end(run: RunRecord, event: _DecodedEvent) -> RunRecord:
+def _fold_end(run: RunRecord, event: RecordEvent) -> RunRecord:
     return replace(
         run,
         reason=event.body.get("reason", ""),
@@ -268,21 +256,21 @@ def _fold_end(run: RunRecord, event: _DecodedEvent) -> RunRecord:
     )
 
 
-def _fold_conversation(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _fold_conversation(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     return replace(record, conversation=event.body["conversation"])
 
 
-def _clear_conversation(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _clear_conversation(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     return replace(record, conversation="", proven=False) if "fresh" in event.body else record
 
 
-def _update_after_end(record: AgentRecord, event: _DecodedEvent) -> AgentRecord:
+def _update_after_end(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     lost = record.lost_in_a_row + 1 if record.run.state == "lost" else 0
     proven = record.proven or (record.run.state == "succeeded" and bool(record.conversation))
     return replace(record, lost_in_a_row=lost, proven=proven, changes=event.body.get("changes", record.changes))
 
 
-_SESSION_STEPS: Mapping[str, Callable[[AgentRecord, _DecodedEvent], AgentRecord]] = MappingProxyType(
+_SESSION_STEPS: Mapping[str, Callable[[AgentRecord, RecordEvent], AgentRecord]] = MappingProxyType(
     {
         SESSION_CREATED: _fold_created,
         RUN_QUEUED: _fold_queued,
@@ -291,7 +279,7 @@ _SESSION_STEPS: Mapping[str, Callable[[AgentRecord, _DecodedEvent], AgentRecord]
         WORKTREE_CREATED: _fold_worktree,
     }
 )
-_RUN_STEPS: Mapping[str, Callable[[RunRecord, _DecodedEvent], RunRecord]] = MappingProxyType(
+_RUN_STEPS: Mapping[str, Callable[[RunRecord, RecordEvent], RunRecord]] = MappingProxyType(
     {
         RUN_STARTING: _fold_starting,
         RUN_PROCESS: _fold_process,
@@ -306,7 +294,7 @@ _RUN_STEPS: Mapping[str, Callable[[RunRecord, _DecodedEvent], RunRecord]] = Mapp
         **dict.fromkeys(END_EVENTS, _fold_end),
     }
 )
-_LINKED_STEPS: Mapping[str, Callable[[AgentRecord, _DecodedEvent], AgentRecord]] = MappingProxyType(
+_LINKED_STEPS: Mapping[str, Callable[[AgentRecord, RecordEvent], AgentRecord]] = MappingProxyType(
     {
         RUN_CONVERSATION: _fold_conversation,
         RUN_AGAIN: _clear_conversation,
