@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.clock import Clock
 from fidelio.errors import Command, Hint, SessionNotFound
-from fidelio.inbox import RequestChange
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, Session, Settlement
+from fidelio.ledger.model import NewEvent, NewJob, NewSession, Session
 from fidelio.ledger.unit_of_work import LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.record.record import RUN_QUEUED, AgentRecord, decode_record, fold
@@ -22,35 +21,8 @@ from fidelio.orchestrator.record.record import RUN_QUEUED, AgentRecord, decode_r
 RUN_JOB = "agent.run"
 
 LoadedAgent: TypeAlias = LoadedSession[AgentRecord]
-
-
-class AgentEventDraft(msgspec.Struct, frozen=True):
-    """An event without its actor. `blobs` are the digests that its body refers to."""
-
-    type: str
-    body: dict[str, Any]
-    blobs: tuple[str, ...] = ()
-
-
-class AgentDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a single transaction commits. `linked` are changes of other sessions."""
-
-    drafts: tuple[AgentEventDraft, ...]
-    requests: tuple[RequestChange, ...] = ()
-    blobs: tuple[bytes, ...] = ()
-    jobs: tuple[NewJob, ...] = ()
-    settle: Settlement | None = None
-    linked: tuple[Change, ...] = ()
-
-    def to_decision(
-        self, actor: str, queue: Callable[[str], NewJob], create: NewSession | None = None
-    ) -> SessionDecision[None]:
-        """The decision for the generic unit of work, with events of this actor, and with the job of a run that it queues."""
-        events = tuple(NewEvent(type=draft.type, body=draft.body, actor=actor, blobs=draft.blobs) for draft in self.drafts)
-        jobs = (*self.jobs, *(queue(draft.body["run"]) for draft in self.drafts if draft.type == RUN_QUEUED))
-        return SessionDecision(None, events, self.requests, self.blobs, jobs, create, self.linked, self.settle)
-
-
+# Its events get their actor, and the runs that it queues their jobs, when it is committed.
+AgentDecision: TypeAlias = SessionDecision[None]
 Decide = Callable[[LoadedAgent], AgentDecision | None]
 
 
@@ -104,8 +76,8 @@ class AgentUnitOfWork(msgspec.Struct, frozen=True):
         return found
 
     async def create(self, session: str, new_session: NewSession, decision: AgentDecision) -> LoadedAgent:
-        queue = partial(run_job, session, new_session.namespace, decision.drafts[0].body["depth"])
-        return await self._work.create(session, AgentRecord(), decision.to_decision("service", queue, new_session))
+        complete = _complete(decision, "service", session, new_session.namespace, decision.events[0].body["depth"])
+        return await self._work.create(session, AgentRecord(), replace(complete, create=new_session))
 
     async def update(
         self, agent: LoadedAgent | str, decide: Decide, *, actor: str = "service", work: Assignment | None = None
@@ -115,12 +87,22 @@ class AgentUnitOfWork(msgspec.Struct, frozen=True):
         `work` is the job that this is part of: nothing is committed once another host has claimed it.
         """
 
-        def decide_for_actor(current: LoadedAgent) -> SessionDecision[None] | None:
-            decision = decide(current)
-            queue = partial(run_job, current.id, current.session.namespace, current.record.depth)
-            return None if decision is None else decision.to_decision(actor, queue)
+        def decide_for_actor(current: LoadedAgent) -> AgentDecision | None:
+            decision, namespace = decide(current), current.session.namespace
+            return None if decision is None else _complete(decision, actor, current.id, namespace, current.record.depth)
 
         return await self._work.update(agent, decide_for_actor, assignment=work)
+
+
+def _complete(decision: AgentDecision, actor: str, session: str, project: str, depth: int) -> AgentDecision:
+    """The decision with events of this actor, and with the job of a run that it queues."""
+    events = tuple(replace(event, actor=actor) for event in decision.events)
+    queued = (run_job(session, project, depth, event.body["run"]) for event in events if event.type == RUN_QUEUED)
+    return replace(decision, events=events, jobs=(*decision.jobs, *queued))
+
+
+def draft_event(type_: str, body: dict[str, Any], blobs: tuple[str, ...] = ()) -> NewEvent:
+    return NewEvent(type=type_, body=body, blobs=blobs)
 
 
 def run_job(session: str, project: str, depth: int, run: str) -> NewJob:

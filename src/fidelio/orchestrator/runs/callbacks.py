@@ -106,7 +106,7 @@ def _decide_receipt(parent: LoadedAgent, text: StoredText, origin: dict[str, str
     state = parent.record.run.state
     if is_active(state) or state == "stopped":
         return draft_message(parent, text, origin)
-    return AgentDecision(drafts=draft_next_run(parent, prompt=text), blobs=text.blobs)
+    return AgentDecision(None, events=draft_next_run(parent, prompt=text), blobs=text.blobs)
 
 
 def _escape_end_tag(text: str) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 from fidelio.ids import run_id
 from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import StoredText, load_text
+from fidelio.ledger.model import NewEvent
 from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.record import MESSAGE_DELIVERED, MESSAGE_QUEUED, RUN_QUEUED, RunRecord
 from fidelio.orchestrator.record.rules import MAX_QUEUED_MESSAGES
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, LoadedAgent, view_session
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent, draft_event, view_session
 
 RESUME_PROMPT = (
     "Your last turn was cut off: the process that ran you ended before you had finished. Look at what is done already, do not "
@@ -30,7 +31,7 @@ def draft_next_run(
     prompt: StoredText | None = None,
     blueprint: Blueprint | None = None,
     resumes: RunRecord | None = None,
-) -> tuple[AgentEventDraft, ...]:
+) -> tuple[NewEvent, ...]:
     """The events of the next run of a session (or the first of a new session), with all queued messages."""
     session, number = (current, 1) if isinstance(current, str) else (current.id, current.record.run.number + 1)
     messages = [] if isinstance(current, str) else list(current.record.messages)
@@ -42,11 +43,11 @@ def draft_next_run(
         body |= {"blueprint": blueprint.name, "blueprint_hash": blueprint.hash}
     if resumes is not None:
         body |= {"resumes": resumes.id, "fresh": resumes.fresh}
-    queued = AgentEventDraft(RUN_QUEUED, body, prompt.digests if prompt else ())
+    queued = draft_event(RUN_QUEUED, body, prompt.digests if prompt else ())
     if not messages:
         return (queued,)
     body["messages"] = messages
-    return queued, AgentEventDraft(MESSAGE_DELIVERED, {"run": run, "messages": messages})
+    return queued, draft_event(MESSAGE_DELIVERED, {"run": run, "messages": messages})
 
 
 def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, str]) -> AgentDecision:
@@ -54,7 +55,7 @@ def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, st
     if len(current.record.messages) >= MAX_QUEUED_MESSAGES:
         raise errors.message_queue_full(view_session(current))
     return AgentDecision(
-        drafts=(AgentEventDraft(MESSAGE_QUEUED, {**origin, "message": stored.body}, stored.digests),), blobs=stored.blobs
+        None, events=(draft_event(MESSAGE_QUEUED, {**origin, "message": stored.body}, stored.digests),), blobs=stored.blobs
     )
 
 

@@ -33,7 +33,7 @@ from fidelio.orchestrator.record.record import (
     RUN_WAITING,
     next_state,
 )
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, LoadedAgent, draft_event
 from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.processes.table import ProcessIdentity
 from fidelio.retry import retry_transient
@@ -159,11 +159,11 @@ class RunReporter:
 
     async def _record_answer(self, request: str, *closing: RequestChange) -> None:
         """Record that the run no longer waits for the question."""
-        draft = AgentEventDraft(RUN_GOING_ON, {"run": self._run, "request": request})
+        draft = draft_event(RUN_GOING_ON, {"run": self._run, "request": request})
 
         def decide(current: LoadedAgent) -> AgentDecision | None:
             waits = current.record.run.id == self._run and request in current.record.run.questions
-            return AgentDecision(drafts=(draft,), requests=closing) if waits else None
+            return AgentDecision(None, events=(draft,), requests=closing) if waits else None
 
         await self._write(decide)
         self._on_change()
@@ -207,12 +207,12 @@ class RunReporter:
         blobs: tuple[bytes, ...] = (),
         requests: tuple[RequestChange, ...] = (),
     ) -> None:
-        draft = AgentEventDraft(type_, {"run": self._run, **body}, digests)
+        draft = draft_event(type_, {"run": self._run, **body}, digests)
 
         def decide(current: LoadedAgent) -> AgentDecision:
             if current.record.run.id != self._run or next_state(current.record.run.state, type_) is None:
                 raise ExecutorFailure("The run has ended; reports are not accepted any more.", reason="over")
-            return AgentDecision(drafts=(draft,), blobs=blobs, requests=requests)
+            return AgentDecision(None, events=(draft,), blobs=blobs, requests=requests)
 
         await self._write(decide)
 

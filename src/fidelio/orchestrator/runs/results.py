@@ -17,7 +17,7 @@ from fidelio.errors import BadAgentInput, BrokenBlueprint, ExecutorFailure, Fide
 from fidelio.inbox import dismiss_all
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import json_text, sanitize_text, store_text
-from fidelio.ledger.model import Completion, NewJob
+from fidelio.ledger.model import Completion, NewEvent, NewJob
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.schemas import check_output
 from fidelio.orchestrator.executors.contract import TurnResult
@@ -31,7 +31,7 @@ from fidelio.orchestrator.record.rules import (
     STOPPED_WITH_PARENT,
     is_active,
 )
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, LoadedAgent, draft_event
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import remove_run_files
 from fidelio.orchestrator.runs.context import OrchestratorContext
@@ -138,7 +138,8 @@ def decide_end(
             body["changes"] = ending.changes
         following = _draft_following_run(current, ending, resume_lost=resume_lost)
         return AgentDecision(
-            drafts=(AgentEventDraft(END_EVENT_BY_STATE[ending.state], body, text.digests + data.digests), *following),
+            None,
+            events=(draft_event(END_EVENT_BY_STATE[ending.state], body, text.digests + data.digests), *following),
             blobs=text.blobs + data.blobs,
             requests=dismiss_all(agent.questions, by="host", but=answered),
             jobs=() if following else _callback_jobs(current, run, ending),
@@ -148,7 +149,7 @@ def decide_end(
     return decide
 
 
-def _draft_following_run(current: LoadedAgent, ending: RunEnd, *, resume_lost: bool) -> tuple[AgentEventDraft, ...]:
+def _draft_following_run(current: LoadedAgent, ending: RunEnd, *, resume_lost: bool) -> tuple[NewEvent, ...]:
     if ending.state == "stopped" or current.record.run.stop_by:
         return ()
     if ending.state == "lost" and resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES:

@@ -26,12 +26,12 @@ from fidelio.errors import (
 )
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import Retry
+from fidelio.ledger.model import NewEvent, Retry
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.record.record import RUN_AGAIN, RUN_GOING_ON, RUN_STARTING, WORKTREE_CREATED
 from fidelio.orchestrator.record.rules import BEGIN_FAILED, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, Decide, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, LoadedAgent, draft_event
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import is_deleted, spool_directory
 from fidelio.orchestrator.runs.context import OrchestratorContext, encode_blueprint
@@ -141,16 +141,14 @@ class RunController:
             "blueprint_hash": prepared.blueprint.hash,
             "blueprint_blob": hash_blob(encoded),
         }
-        begun = AgentEventDraft(RUN_STARTING, body, (hash_blob(encoded),))
-        made = (
-            (AgentEventDraft(WORKTREE_CREATED, msgspec.structs.asdict(prepared.new_worktree)),) if prepared.new_worktree else ()
-        )
+        begun = draft_event(RUN_STARTING, body, (hash_blob(encoded),))
+        made = (draft_event(WORKTREE_CREATED, msgspec.structs.asdict(prepared.new_worktree)),) if prepared.new_worktree else ()
 
         def decide(current: LoadedAgent) -> AgentDecision | None:
             run = current.record.run
             if run.id != self.run or run.state != "queued" or run.stop_by:
                 return None
-            return AgentDecision(drafts=(*made, begun), blobs=(encoded,))
+            return AgentDecision(None, events=(*made, begun), blobs=(encoded,))
 
         return decide
 
@@ -190,7 +188,7 @@ class RunController:
         """Record the answers to questions that were closed while the run had no host."""
         for request in agent.record.run.questions:
             if (await self._context.ledger.request(request)).state != "open":
-                agent = await self._write(agent, AgentEventDraft(RUN_GOING_ON, {"run": self.run, "request": request}))
+                agent = await self._write(agent, draft_event(RUN_GOING_ON, {"run": self.run, "request": request}))
         return agent
 
     def _new_reporter(self, agent: LoadedAgent, prepared: PreparedTurn) -> RunReporter:
@@ -235,7 +233,7 @@ class RunController:
     ) -> TurnResult | None:
         """Call the executor again within the run. As with the first call, that is durable first."""
         body = {"run": self.run, **reporter.spent, **({"fresh": fresh} if fresh else {})}
-        reporter.agent = await self._write(reporter.agent, AgentEventDraft(RUN_AGAIN, body))
+        reporter.agent = await self._write(reporter.agent, draft_event(RUN_AGAIN, body))
         reporter.begin_part()
         run = reporter.agent.record.run
         turn = msgspec.structs.replace(
@@ -251,8 +249,8 @@ class RunController:
             prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits
         )
 
-    async def _write(self, agent: LoadedAgent, draft: AgentEventDraft) -> LoadedAgent:
-        decision = AgentDecision(drafts=(draft,))
+    async def _write(self, agent: LoadedAgent, draft: NewEvent) -> LoadedAgent:
+        decision = AgentDecision(None, events=(draft,))
         return await retry_transient(
             lambda: self._context.unit.update(agent, lambda _: decision, actor="host", work=self._work)
         )

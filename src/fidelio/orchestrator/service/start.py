@@ -21,21 +21,12 @@ from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.record.record import SESSION_CREATED
 from fidelio.orchestrator.record.rules import is_active, is_session_name, namespace_of
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, LoadedAgent, decode_session, view_session
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent, decode_session, draft_event, view_session
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.context import OrchestratorContext, apply_overrides, require_directory, resolve_project
 from fidelio.orchestrator.runs.lineage import require_child_allowed
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.runs.queueing import draft_message, draft_next_run
-
-
-class _CheckedStart(msgspec.Struct, frozen=True):
-    blueprint: Blueprint
-    executor: str
-    prompt: str
-    worktree: bool
-    parent: str | None
-    depth: int
 
 
 class SessionStarter(msgspec.Struct, frozen=True):
@@ -50,7 +41,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         project = self.context.project if request.project is None else resolve_project(request.project)
         require_directory(project)
         await self._require_free_name(request.name, project)
-        return await self._create(request, project, await self._check_start(request, project))
+        return await self._create(request, *await self._check_start(request, project))
 
     async def resume(self, agent: LoadedAgent, prompt: str, *, by: str = "service") -> AgentSession:
         """Queue a new run in the conversation of the session, which must have no active run."""
@@ -62,7 +53,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         def decide(current: LoadedAgent) -> AgentDecision:
             if is_active(current.record.run.state):
                 raise errors.session_busy(view_session(current))
-            return AgentDecision(drafts=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
+            return AgentDecision(None, events=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
 
         return view_session(await self.context.unit.update(agent, decide, actor=by))
 
@@ -74,11 +65,12 @@ class SessionStarter(msgspec.Struct, frozen=True):
         def decide(current: LoadedAgent) -> AgentDecision:
             if is_active(current.record.run.state):
                 return draft_message(current, stored, {"from": by})
-            return AgentDecision(drafts=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
+            return AgentDecision(None, events=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
 
         return view_session(await self.context.unit.update(agent, decide, actor=by))
 
-    async def _check_start(self, request: StartAgent, project: str) -> _CheckedStart:
+    async def _check_start(self, request: StartAgent, project: str) -> tuple[Blueprint, str, dict[str, Any]]:
+        """The blueprint, the prompt, and the body of the first event."""
         blueprint = apply_overrides(
             await self.context.load_blueprint(request.blueprint, project), request.model, request.mcp_servers
         )
@@ -88,28 +80,28 @@ class SessionStarter(msgspec.Struct, frozen=True):
         worktree = blueprint.worktree if request.worktree is None else request.worktree
         if worktree:
             await worktrees.require_repository(project)
-        return _CheckedStart(blueprint, executor.name, prompt, worktree, parent, depth)
-
-    async def _create(self, request: StartAgent, project: str, checked: _CheckedStart) -> AgentSession:
-        session = new_session_id()
-        stored, servers = store_text(checked.prompt), _encode_servers(request)
-        created: dict[str, Any] = {
+        created = {
             "name": request.name,
             "project": project,
-            "blueprint": checked.blueprint.name,
-            "executor": checked.executor,
+            "blueprint": blueprint.name,
+            "executor": executor.name,
             "model": request.model or "",
-            "servers": hash_blob(servers[0]) if servers else "",
-            "parent": checked.parent or "",
-            "depth": checked.depth,
+            "parent": parent or "",
+            "depth": depth,
             "callback": request.callback,
-            "wants_worktree": checked.worktree,
+            "wants_worktree": worktree,
         }
-        new_session = NewSession(kind="agent", namespace=namespace_of(project), name=request.name, parent=checked.parent)
-        first = draft_next_run(session, prompt=stored, blueprint=checked.blueprint)
+        return blueprint, prompt, created
+
+    async def _create(self, request: StartAgent, blueprint: Blueprint, prompt: str, created: dict[str, Any]) -> AgentSession:
+        session, project, parent = new_session_id(), created["project"], created["parent"] or None
+        stored, servers = store_text(prompt), _encode_servers(request)
+        new_session = NewSession(kind="agent", namespace=namespace_of(project), name=request.name, parent=parent)
+        first = draft_next_run(session, prompt=stored, blueprint=blueprint)
+        digests = tuple(map(hash_blob, servers))
         try:
-            creation = AgentEventDraft(SESSION_CREATED, created, tuple(map(hash_blob, servers)))
-            decision = AgentDecision(drafts=(creation, *first), blobs=stored.blobs + servers)
+            creation = draft_event(SESSION_CREATED, {**created, "servers": "".join(digests)}, digests)
+            decision = AgentDecision(None, events=(creation, *first), blobs=stored.blobs + servers)
             return view_session(await self.context.unit.create(session, new_session, decision))
         except SessionExists as error:
             raise errors.session_exists(request.name, project) from error

@@ -14,7 +14,7 @@ import msgspec
 from fidelio.locks import host_lock, host_name
 from fidelio.orchestrator.record.record import RUN_STOP_REQUESTED
 from fidelio.orchestrator.record.rules import STOPPED_ON_REQUEST, STOPPED_WITH_PARENT, is_active
-from fidelio.orchestrator.record.unit_of_work import AgentDecision, AgentEventDraft, LoadedAgent
+from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent, draft_event
 from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.lineage import require_outside_ancestry
 from fidelio.orchestrator.runs.queries import AgentQueries
@@ -85,7 +85,7 @@ class SessionStopper(msgspec.Struct, frozen=True):
             if run.state == "queued":
                 ending = RunEnd(state="stopped", reason=reason, detail=f"It was stopped by {by} before it began.")
                 return decide_end(run.id, ending, now_ms=self.context.clock())(current)
-            return AgentDecision(drafts=(AgentEventDraft(RUN_STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
+            return AgentDecision(None, events=(draft_event(RUN_STOP_REQUESTED, {"run": run.id, "by": by, "reason": reason}),))
 
         return await self.context.unit.update(agent, decide, actor=by)
 
