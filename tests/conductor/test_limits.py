@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fidelio.conductor import limits
+from fidelio.conductor import conductor
 from fidelio.errors import ConductorFailure, UsageProblem, WorkflowNotFound
 from tests.conductor.fake_workers import do_listed_steps, find_steps, open_fake_runs
 from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
@@ -28,7 +28,7 @@ def rewrite(setup: RunSetup, workflow: str, **changes: Any) -> None:
 async def test_a_list_that_is_as_long_as_a_run_may_be_is_carried_out_to_its_last_item(
     setup: RunSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_REPETITIONS", 3)
+    monkeypatch.setattr(conductor, "MAX_REPETITIONS", 3)
     write_tour(setup, loop(steps=[TRIP]))
     async with open_fake_runs(setup) as runs:
         await runs.execute("ferry", inputs={"islands": ["Faroe", "Lewis", "Skye"]})
@@ -39,7 +39,7 @@ async def test_a_list_that_is_as_long_as_a_run_may_be_is_carried_out_to_its_last
 async def test_the_activities_of_a_loop_over_a_list_do_not_count_as_repetitions(
     setup: RunSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_REPETITIONS", 3)
+    monkeypatch.setattr(conductor, "MAX_REPETITIONS", 3)
     sail = activity("sail", loops=[loop(steps=[], activities=["load", "land"])], transitions=[{"to": "rest"}])
     others = [activity(name) for name in ("load", "land", "rest")]
     write_workflow(setup.workflows, "ferry", sail, *others, variables=(LIST,))
@@ -52,7 +52,7 @@ async def test_the_activities_of_a_loop_over_a_list_do_not_count_as_repetitions(
 async def test_a_list_that_is_too_long_is_refused_before_its_first_iteration(
     setup: RunSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_REPETITIONS", 2)
+    monkeypatch.setattr(conductor, "MAX_REPETITIONS", 2)
     write_tour(setup, loop(steps=[TRIP]))
     async with open_fake_runs(setup) as runs:
         session = await (await runs.conductor()).start(setup.plan("ferry", inputs={"islands": ["a", "b", "c"]}))
@@ -67,7 +67,7 @@ async def test_a_list_that_is_too_long_is_refused_before_its_first_iteration(
 
 @proves("conductor.bounded")
 async def test_a_run_at_its_limit_is_not_advised_to_run_again(setup: RunSetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REPETITIONS", 2)
+    monkeypatch.setattr(conductor, "MAX_REPETITIONS", 2)
     write_workflow(setup.workflows, "ferry", activity("sail", transitions=[{"to": "sail-back"}]), activity("sail-back"))
     write_workflow(setup.workflows, "round", *(activity(a, transitions=[{"to": b}]) for a, b in ("xy", "yx")))
     async with open_fake_runs(setup) as runs:

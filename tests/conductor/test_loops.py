@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor import limits
+from fidelio.conductor import conductor
 from fidelio.errors import ConductorFailure
 from fidelio.workflows.start import StartInput
 from tests.conductor.fake_workers import do_listed_steps, find_steps, find_token, open_fake_runs
@@ -110,7 +110,7 @@ async def test_an_endless_loop_ends_at_its_maximum_or_at_the_limit_of_the_conduc
     async with open_fake_runs(setup) as runs:
         assert (await runs.execute("ferry", inputs={"landed": False})).status == "completed"
         assert len(await runs.sessions("crossing")) == 4
-        monkeypatch.setattr(limits, "MAX_REPETITIONS", 2)
+        monkeypatch.setattr(conductor, "MAX_REPETITIONS", 2)
         with pytest.raises(ConductorFailure, match="repeats without end: 1 visits, 3 iterations"):
             await runs.execute("ferry", inputs={"landed": False})
         assert len(await runs.sessions("crossing")) == 6

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.conductor import limits
+from fidelio.conductor import conductor
 from fidelio.conductor.context import ProgressEvent
 from fidelio.errors import ConductorFailure, UsageProblem
 from fidelio.inbox import Inbox
@@ -107,7 +107,7 @@ async def test_a_run_is_conducted_by_a_single_process(setup: RunSetup) -> None:
 
 @proves("conductor.bounded")
 async def test_a_workflow_that_never_ends_is_stopped(setup: RunSetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REPETITIONS", 4)
+    monkeypatch.setattr(conductor, "MAX_REPETITIONS", 4)
     write_workflow(
         setup.workflows, "round", activity("one", transitions=[{"to": "two"}]), activity("two", transitions=[{"to": "one"}])
     )
@@ -117,7 +117,7 @@ async def test_a_workflow_that_never_ends_is_stopped(setup: RunSetup, monkeypatc
 
 @proves("conductor.bounded")
 async def test_a_workflow_that_starts_itself_is_stopped(setup: RunSetup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_DEPTH", 2)
+    monkeypatch.setattr(conductor, "MAX_DEPTH", 2)
     write_workflow(setup.workflows, "self", activity("one", triggers=[{"workflow": "self"}]))
     with pytest.raises(ConductorFailure, match="levels deep"):
         await setup.execute(setup.plan("self"))

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor import prompts
 from fidelio.conductor.context import CONDUCTOR, BlockedRun, ProgressListener, RunContext, ignore_event
-from fidelio.conductor.history import describe_cancellation, is_report_recorded
-from fidelio.conductor.limits import check_loop, check_run_limits
+from fidelio.conductor.history import count_visits_outside_loops, describe_cancellation, is_report_recorded
 from fidelio.conductor.plan import (
     LINT_HINT,
     RUN_FAILED,
@@ -51,8 +50,9 @@ from fidelio.conductor.segments import (
 )
 from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.progress import ActivityTask
+from fidelio.engine.progress import ActivityTask, find_loop_items
 from fidelio.engine.record import Record
+from fidelio.engine.scope import collect_values
 from fidelio.engine.variables import check_report
 from fidelio.errors import Command, ConductorFailure, FidelioError, Hint, LedgerError, Text, WorkflowRefusal
 from fidelio.home import Home
@@ -62,10 +62,16 @@ from fidelio.workflows.start import StartInput
 
 if TYPE_CHECKING:
     from fidelio.conductor.workers import Workers
+    from fidelio.definitions.models import Loop, Workflow
+    from fidelio.ledger import Ledger
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import WorkflowUnit
 
-
+# Limits of a run: a workflow that never ends, or that starts itself, must not cost money for ever. Counted is what may have no
+# end: visits, and iterations of loops with a condition. A loop over a list ends by itself, and so do the activities it goes
+# through; there only the length of the list is checked, before the first iteration.
+MAX_REPETITIONS, MAX_DEPTH = 1_000, 8
+_START_NEW = "Running it again would end here again. Correct the workflow, then start a new run with --new (new: true)."
 _DEFINE_LOOP = "Name its list in `over`, or give it a condition that can be decided, a breakCondition or maxIterations."
 
 
@@ -171,7 +177,7 @@ class Conductor:
     async def _run_session(self, session: str, plan: Plan, *, depth: int) -> Record:
         """The main loop of a session; a child session is run inside the loop of its parent."""
         while not (record := await self._context.load_record(session)).ended:
-            await check_run_limits(self._ledger, session, record, depth)
+            await _check_run_limits(self._ledger, session, record, depth)
             if record.suspended_by:
                 await self._run_session(record.suspended_by, plan, depth=depth + 1)
             elif not record.activity:
@@ -251,7 +257,7 @@ class Conductor:
                 _require_none([f"No rule decides whether loop {name} of {record.activity} continues.", cause], record)
             case ActivityTask(kind="loop", id=name):
                 if (loop := find_loop(workflow, record, name)) is not None:
-                    check_loop(workflow, record, loop)
+                    _check_loop(workflow, record, loop)
                 self._report_warnings(session, record, await self._recorder.advance_loop(session, record, name))
             case ActivityTask(id=activity):
                 _require_none(await self._move(session, record, Move(activity)), record)
@@ -326,3 +332,31 @@ def _require_none(problems: Sequence[str], record: Record) -> None:
     """Raise `BlockedRun` with the problems, if there are any: no worker is left that could correct them."""
     if problems:
         raise BlockedRun(" ".join(problems), record)
+
+
+async def _check_run_limits(ledger: Ledger, session: str, record: Record, depth: int) -> None:
+    """Raise `BlockedRun` if the run has repeated itself too often or is nested too deep."""
+    running_loops = (visit.running for visit in (*record.outer, record.here))
+    iterations = max((loop.iteration for loop in running_loops if loop is not None and loop.items is None), default=0)
+    visits = 0 if record.outer else record.visits
+    if visits > MAX_REPETITIONS:
+        # Only now, because it reads the whole log: visits made by a loop do not count.
+        visits = await count_visits_outside_loops(ledger, session)
+    if max(visits, iterations) > MAX_REPETITIONS or depth > MAX_DEPTH:
+        reason = (
+            f"{record.workflow} repeats without end: {visits} visits, {iterations} iterations of a loop, {depth} levels deep. "
+            f"The limits are {MAX_REPETITIONS} repetitions and {MAX_DEPTH} levels."
+        )
+        raise BlockedRun(reason, record, remedy=_START_NEW)
+
+
+def _check_loop(workflow: Workflow, record: Record, loop: Loop) -> None:
+    """Raise `BlockedRun` for a loop that cannot be run to its end."""
+    missing = [name for name in loop.activities if workflow.activity(name) is None]
+    if missing:
+        reason = f"Loop {loop.id} of {record.activity} goes through {missing[0]!r}, which is no activity of {workflow.id}."
+        raise BlockedRun(reason, record, remedy=LINT_HINT)
+    iterations = min(len(find_loop_items(loop, collect_values(workflow, record)) or ()), loop.max_iterations)
+    if iterations > MAX_REPETITIONS:
+        reason = f"Loop {loop.id} of {record.activity} needs {iterations} iterations; the limit is {MAX_REPETITIONS}."
+        raise BlockedRun(reason, record, remedy="Give it a smaller maxIterations, or several lists.")
