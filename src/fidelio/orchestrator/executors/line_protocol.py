@@ -14,9 +14,10 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.common import background_tasks
-from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, TurnResult
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult, process_options
 from fidelio.orchestrator.record.model import Usage
-from fidelio.processes.spooled import AgentProcess
+from fidelio.processes.spooled import AgentProcess, adopt, spawn
+from fidelio.processes.table import ProcessIdentity
 
 
 class MessageLine(msgspec.Struct, tag="said"):
@@ -91,25 +92,25 @@ def encode_line(line: msgspec.Struct) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def decode_line(text: str) -> Line | None:
-    """Decode a line of output; None for any other text, such as a warning that a library has printed."""
-    try:
-        return _DECODER.decode(text)
-    except msgspec.DecodeError:
-        return None
+async def run_module(module: str, task: msgspec.Struct, turn: Turn, reporter: Reporter, *, asks: bool = False) -> TurnResult:
+    """Run a module of this package as the process of a turn. `asks`: it may ask questions, so its input stays open."""
+    # `-P`: a module in the project directory must not shadow it.
+    program = [sys.executable, "-P", "-m", f"fidelio.orchestrator.executors.{module}"]
+    async with await spawn(program, process_options(turn, reporter), stdin=encode_line(task), queue=asks) as process:
+        return await _relay_lines(process, reporter)
 
 
-def module_command(module: str) -> list[str]:
-    """The command that runs a module of this package. `-P`: a module in the project directory must not shadow it."""
-    return [sys.executable, "-P", "-m", f"fidelio.orchestrator.executors.{module}"]
+async def follow_adopted(turn: Turn, identity: ProcessIdentity, reporter: Reporter) -> TurnResult:
+    async with await adopt(identity, process_options(turn, reporter)) as process:
+        return await _relay_lines(process, reporter)
 
 
-async def relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
+async def _relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
     """Report every line of the process, until its result or failure."""
     partial = ""
     async with background_tasks() as tasks:
         async for text in process.lines():
-            line = decode_line(text)
+            line = _decode_line(text)
             if isinstance(line, MessageLine):
                 partial = line.text
             if isinstance(line, ResultLine):
@@ -122,6 +123,14 @@ async def relay_lines(process: AgentProcess, reporter: Reporter) -> TurnResult:
             else:
                 await relay_line(line, reporter)
         raise process.failure(await process.wait_for_exit(), partial=partial)
+
+
+def _decode_line(text: str) -> Line | None:
+    """Decode a line of output; None for any other text, such as a warning that a library has printed."""
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError:
+        return None
 
 
 async def _relay_question(question: AgentQuestion, process: AgentProcess, reporter: Reporter) -> None:

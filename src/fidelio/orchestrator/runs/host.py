@@ -140,7 +140,7 @@ class HostLoop:
             loop.stop()
         for controller in self._controllers.values():
             if controller.has_process:
-                controller.detach()
+                controller.supervisor.detach()
         await asyncio.wait(jobs)
 
     async def _reconcile(self) -> None:
@@ -211,7 +211,7 @@ class HostLoop:
         run = str(event.body.get("run", ""))
         if event.type == RUN_STOP_REQUESTED:
             if controller := self._controllers.get(run):
-                controller.stop()
+                controller.supervisor.stop()
         elif event.type == SESSION_DELETED:
             self._stop_runs_of(event.session)
         else:
@@ -221,7 +221,7 @@ class HostLoop:
         """Stop the runs of a deleted session: without a record they could not be stopped later."""
         for run, controller in self._controllers.items():
             if session_of_run(run) == session:
-                controller.stop()
+                controller.supervisor.stop()
 
     def _admit(self, due: Sequence[Job], claimed: Sequence[Job]) -> list[Job]:
         """Choose the runs that begin now. A run that waits for a person occupies no slot until it continues."""

@@ -61,7 +61,7 @@ class RunController:
     def __init__(self, context: OrchestratorContext, host: str, work: Assignment) -> None:
         self.run = str(work.lease.payload["run"])
         self._context, self._host, self._work = context, host, work
-        self._supervisor = Supervisor(context.clock)
+        self.supervisor = Supervisor(context.clock)
         self._reporter: RunReporter | None = None
         self._resume_lost = False
 
@@ -72,12 +72,6 @@ class RunController:
     @property
     def is_waiting(self) -> bool:
         return self._reporter is not None and self._reporter.agent.record.run.state == "waiting"
-
-    def stop(self) -> None:
-        self._supervisor.stop()
-
-    def detach(self) -> None:
-        self._supervisor.detach()
 
     async def carry_out(self) -> None:
         try:
@@ -193,7 +187,7 @@ class RunController:
 
     def _new_reporter(self, agent: LoadedAgent, prepared: PreparedTurn) -> RunReporter:
         self._resume_lost = prepared.blueprint.resume_lost
-        self._reporter = RunReporter(self._context, agent, self._work, prepared.blueprint.limits, self._supervisor.recheck)
+        self._reporter = RunReporter(self._context, agent, self._work, prepared.blueprint.limits, self.supervisor.recheck)
         return self._reporter
 
     async def _conclude(self, prepared: PreparedTurn, call: ExecutorCall, limits: Limits) -> None:
@@ -211,7 +205,7 @@ class RunController:
 
     async def _await_end(self, prepared: PreparedTurn, call: ExecutorCall, limits: Limits, reporter: RunReporter) -> RunEnd:
         try:
-            finished = await self._supervisor.supervise(call, reporter, limits)
+            finished = await self.supervisor.supervise(call, reporter, limits)
         except ConversationLost:
             record = reporter.agent.record
             if not record.run.resumes or record.run.part > 1 or record.proven:
@@ -245,9 +239,7 @@ class RunController:
             fresh=run.fresh,
             spool=spool_directory(self._context.home, reporter.agent.id, run.number, run.part),
         )
-        return await self._supervisor.supervise(
-            prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits
-        )
+        return await self.supervisor.supervise(prepared.executor.carry_out(turn, reporter), reporter, prepared.blueprint.limits)
 
     async def _write(self, agent: LoadedAgent, draft: NewEvent) -> LoadedAgent:
         decision = AgentDecision(None, events=(draft,))

@@ -183,7 +183,7 @@ class _TurnFollower:
             case messages.Result():
                 await self._handle_result(message)
             case messages.ControlRequest():
-                self._start_reply(message, tasks)
+                self._questions[message.request_id] = tasks.start(self._reply(message.request_id, message.request))
             case messages.ControlCancel() if message.request_id in self._questions:
                 self._questions[message.request_id].cancel()
             case messages.ControlResponse() if message.response.request_id == _USAGE_REQUEST:
@@ -245,9 +245,6 @@ class _TurnFollower:
         # The end of a background task is reported to the model, which may then need a permission: keep the input open.
         if not self._has_background_tasks:
             self._process.close_stdin()
-
-    def _start_reply(self, message: messages.ControlRequest, tasks: BackgroundTasks) -> None:
-        self._questions[message.request_id] = tasks.start(self._reply(message.request_id, message.request))
 
     async def _reply(self, name: str, request: messages.ControlRequestBody) -> None:
         response: dict[str, Any] = {"subtype": "success", "request_id": name}

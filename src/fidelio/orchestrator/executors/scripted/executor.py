@@ -23,13 +23,11 @@ from fidelio.orchestrator.executors.contract import (
     Reporter,
     Turn,
     TurnResult,
-    process_options,
 )
-from fidelio.orchestrator.executors.line_protocol import module_command, relay_line, relay_lines
 from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, Stage, play_turn
 from fidelio.orchestrator.executors.scripted.script import load_script, parse_script
 from fidelio.processes.ending import end_processes
-from fidelio.processes.spooled import adopt, missing_support, spawn
+from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import AGENT_MARKER, ProcessIdentity
 
 _OPTIONS = frozenset({"script", "process"})
@@ -58,16 +56,11 @@ class ScriptedExecutor:
         scripted = _build_turn(turn)
         await reporter.report_conversation(f"{_parse_conversation(turn)[0]}.{scripted.number}")
         if turn.blueprint.options.get("process"):
-            program, first = module_command("scripted.process"), lines.encode_line(scripted)
-            async with await spawn(program, process_options(turn, reporter), stdin=first, queue=True) as process:
-                return await relay_lines(process, reporter)
+            return await lines.run_module("scripted.process", scripted, turn, reporter, asks=True)
         return await _play_in_host(scripted, turn, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
-        if not turn.blueprint.options.get("process"):
-            return None
-        async with await adopt(process, process_options(turn, reporter)) as adopted:
-            return await relay_lines(adopted, reporter)
+        return await lines.follow_adopted(turn, process, reporter) if turn.blueprint.options.get("process") else None
 
 
 def _build_turn(turn: Turn) -> ScriptedTurn:
@@ -101,7 +94,7 @@ async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) 
 
     async def report(line: lines.Line) -> None:
         await count(line)
-        await relay_line(line, reporter)
+        await lines.relay_line(line, reporter)
 
     async def ask(question: AgentQuestion) -> Reply:
         await count(lines.QuestionLine(question))
