@@ -62,7 +62,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The final message of a turn. `data` is its structured result, if the agent returns one beside the text."""
+    """The final message of a turn. `data` is the structured result that an agent returns in addition to it."""
 
     text: str
     data: Any = None

@@ -28,11 +28,11 @@ class AgentQueries(msgspec.Struct, frozen=True):
 
     async def find(self, name: str, project: str | None = None) -> LoadedAgent:
         """Find a session by name or id: in the project, else in the default project, else wherever the name is unique."""
-        place = self.context.project if project is None else resolve_project(project)
-        namespace, ledger = namespace_of(place), self.context.ledger
+        directory = self.context.project if project is None else resolve_project(project)
+        namespace, ledger = namespace_of(directory), self.context.ledger
         found = await _find_agent(ledger.session_by_name(name, namespace=namespace)) or await _find_agent(ledger.session(name))
         if project is not None and (found is None or found.namespace != namespace):
-            raise errors.session_missing(name, place)
+            raise errors.session_missing(name, directory)
         return decode_session(found or await self._find_in_any_project(name))
 
     async def iterate_sessions(self, project: str | None = None, *, status: str | None = None) -> AsyncIterator[Session]:

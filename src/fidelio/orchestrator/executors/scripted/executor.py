@@ -24,7 +24,7 @@ from fidelio.orchestrator.executors.contract import (
     Turn,
     TurnResult,
 )
-from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, Stage, play_turn
+from fidelio.orchestrator.executors.scripted.player import PlayerHooks, ScriptedTurn, play_turn
 from fidelio.orchestrator.executors.scripted.script import load_script, parse_script
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import missing_support
@@ -101,7 +101,7 @@ async def _play_in_host(scripted: ScriptedTurn, turn: Turn, reporter: Reporter) 
         return await reporter.ask(question)
 
     try:
-        finished = await play_turn(scripted, Stage(report, ask, _raise_crash), environment)
+        finished = await play_turn(scripted, PlayerHooks(report, ask, _raise_crash), environment)
         await count(lines.ResultLine(finished.text, finished.data))
         return finished
     finally:

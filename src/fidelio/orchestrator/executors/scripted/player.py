@@ -37,7 +37,7 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, McpServer]
 
 
-class Stage(msgspec.Struct, frozen=True):
+class PlayerHooks(msgspec.Struct, frozen=True):
     """What differs between the host and a process: reporting a line, asking a person, and a crash."""
 
     report: Callable[[lines.Line], Awaitable[None]]
@@ -49,7 +49,7 @@ class TurnState(msgspec.Struct):
     """State of a turn while its steps are played."""
 
     turn: ScriptedTurn
-    stage: Stage
+    hooks: PlayerHooks
     environment: Mapping[str, str]
     stack: AsyncExitStack
     values: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -69,9 +69,9 @@ class TurnState(msgspec.Struct):
             return await client.call(tool, arguments)
         self.calls += 1
         call = f"{self.turn.number}.{self.calls}"
-        await self.stage.report(lines.ToolCallLine(call, tool, arguments))
+        await self.hooks.report(lines.ToolCallLine(call, tool, arguments))
         result = await client.call(tool, arguments)
-        await self.stage.report(lines.ToolResultLine(call, not result.get("isError"), extract_text(result)))
+        await self.hooks.report(lines.ToolResultLine(call, not result.get("isError"), extract_text(result)))
         return result
 
     def fill(self, value: Any) -> Any:
@@ -107,11 +107,11 @@ class TurnState(msgspec.Struct):
         return self.clients[chosen]
 
 
-async def play_turn(turn: ScriptedTurn, stage: Stage, environment: Mapping[str, str]) -> TurnResult:
+async def play_turn(turn: ScriptedTurn, hooks: PlayerHooks, environment: Mapping[str, str]) -> TurnResult:
     """Play all steps of the turn."""
     steps = script.parse_script(turn.script).turn(turn.number)
     async with AsyncExitStack() as stack:
-        state = TurnState(turn, stage, environment, stack)
+        state = TurnState(turn, hooks, environment, stack)
         named = {"prompt": turn.prompt, "turn": turn.number, "run": turn.run, "session": turn.session}
         state.values = {**named, "directory": turn.directory}
         for state.step_number, step in enumerate(steps, 1):
@@ -160,7 +160,7 @@ def _is_name(name: str) -> bool:
 
 async def _play_say(state: TurnState, step: script.Say) -> None:
     state.text = state.fill_text(step.text)
-    await state.stage.report(lines.MessageLine(state.text))
+    await state.hooks.report(lines.MessageLine(state.text))
 
 
 async def _play_find(state: TurnState, step: script.Find) -> None:
@@ -203,14 +203,14 @@ async def _play_ask(state: TurnState, step: script.Ask) -> None:
         text=state.fill_text(step.text),
         options=tuple((id_, state.fill_text(label)) for id_, label in step.options.items()),
     )
-    reply = await state.stage.ask(question)
+    reply = await state.hooks.ask(question)
     answer = reply.option or reply.text
     state.values |= {"answer": answer, "answer.option": reply.option, "answer.text": reply.text}
 
 
 async def _play_use(state: TurnState, step: script.Use) -> None:
     state.usage += Usage(**msgspec.structs.asdict(step))
-    await state.stage.report(lines.UsageLine(state.usage))
+    await state.hooks.report(lines.UsageLine(state.usage))
 
 
 async def _play_write(state: TurnState, step: script.Write) -> None:
@@ -242,7 +242,7 @@ async def _play_fail(state: TurnState, step: script.Fail) -> None:
 
 
 async def _play_crash(state: TurnState, step: script.Crash) -> None:
-    state.stage.crash(step.code)
+    state.hooks.crash(step.code)
 
 
 async def _play_work(state: TurnState, _: script.WorkActivity) -> None:

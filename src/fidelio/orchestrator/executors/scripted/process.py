@@ -11,7 +11,7 @@ import msgspec
 from fidelio.errors import ExecutorFailure, FidelioError
 from fidelio.orchestrator.executors import line_protocol as lines
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
-from fidelio.orchestrator.executors.scripted.player import ScriptedTurn, Stage, play_turn
+from fidelio.orchestrator.executors.scripted.player import PlayerHooks, ScriptedTurn, play_turn
 
 
 async def report(line: lines.Line) -> None:
@@ -33,7 +33,7 @@ async def ask(question: AgentQuestion) -> Reply:
 async def main() -> None:
     turn = msgspec.json.decode(sys.stdin.buffer.readline(), type=ScriptedTurn)
     try:
-        done = await play_turn(turn, Stage(report, ask, crash=os._exit), os.environ)
+        done = await play_turn(turn, PlayerHooks(report, ask, crash=os._exit), os.environ)
     except ExecutorFailure as error:
         lines.print_line(lines.FailureLine(error.sentence, error.reason, error.partial, str(error.remedy)))
     except FidelioError as error:
