@@ -12,7 +12,7 @@ from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange, EncodedEvent, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
 from fidelio.ledger.sqlite import documents, jobs, requests
-from fidelio.ledger.sqlite.group_commit import RowUpdate, Transaction
+from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.rows import SESSION, join_sql
 
 _INSERT_SESSION = join_sql("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -26,8 +26,6 @@ def apply(transaction: Transaction, encoded: EncodedChange) -> CommitResult:
     row = _load_session(transaction, change, encoded.now)
     if change.expect is not None and change.expect != row.last_seq:
         raise SequenceConflict(row.id, change.expect, row.last_seq)
-    if encoded.appends_only:
-        return _append_only(transaction, row, encoded)
     if encoded.blobs:
         documents.put_blobs(transaction.connection, encoded.blobs)
     events = transaction.append(row, encoded.events)
@@ -35,14 +33,6 @@ def apply(transaction: Transaction, encoded: EncodedChange) -> CommitResult:
     _add_blob_references(transaction, encoded.events, events, stored=encoded.blobs)
     _apply_rest(transaction, encoded)
     return CommitResult(session, events)
-
-
-def _append_only(transaction: Transaction, row: Session, encoded: EncodedChange) -> CommitResult:
-    """Fast path of `apply` for the most frequent change, which only appends events."""
-    events = transaction.append(row, encoded.events)
-    after = advance_row(row, encoded.change, events, raw=None, now=encoded.now)
-    transaction.update_session(after)
-    return CommitResult(after, events)
 
 
 def _apply_rest(transaction: Transaction, encoded: EncodedChange) -> None:
@@ -95,10 +85,7 @@ def _update(transaction: Transaction, row: Session, encoded: EncodedChange, even
     if not changes_row(encoded.change):
         return row
     after = advance_row(row, encoded.change, events, raw=encoded.record, now=encoded.now)
-    scope = RowUpdate.HEAD if encoded.record is None else RowUpdate.RECORD
-    if row.status != after.status or row.reason != after.reason:
-        scope = RowUpdate.STATUS
-    transaction.update_session(after, scope)
+    transaction.update_session(row, after)
     return after
 
 

@@ -86,7 +86,7 @@ def erase_sessions(transaction: Transaction, last_changes: Sequence[EncodedChang
     for text in (_ERASE_REQUESTS, *_DELETE_JOBS):
         connection.execute(text, (session_ids,))
     for each in existing:
-        _append_deletion(transaction, each)
+        apply(transaction, each)
     transaction.connection.execute(_CLEAR_NAMES, (session_ids,))
 
 
@@ -95,13 +95,6 @@ def _is_not_deleted(transaction: Transaction, session: str) -> bool:
     if row is None:
         raise session_not_found(session)
     return row.status != DELETED
-
-
-def _append_deletion(transaction: Transaction, last_change: EncodedChange) -> None:
-    apply(transaction, last_change)
-    row = transaction.session(last_change.change.session)
-    assert row is not None
-    transaction.update_session(msgspec.structs.replace(row, name=None))
 
 
 def _erase_documents(connection: apsw.Connection, session_ids: str) -> list[str]:
