@@ -34,10 +34,5 @@ def run_id(session: str, number: int) -> str:
 
 
 def session_of_run(run: str) -> str:
-    """The session in the id of a run; empty where there is none. Whether such a session can exist is `is_run_id`."""
+    """The session in the id of a run; empty where there is none."""
     return run.rpartition(".")[0]
-
-
-def is_run_id(text: str) -> bool:
-    session, _, number = text.rpartition(".")
-    return is_short_handle(session) and number.isascii() and number.isdecimal()

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken
-from fidelio.ledger.chain import ChainVerdict, hash_event, hash_session_id, verify_chain
+from fidelio.ledger.chain import ChainVerdict, hash_event, hash_session_id
 from fidelio.ledger.encoding import chain_event, encode_event
 from fidelio.ledger.model import Event, NewEvent
 from tests.support import proves
+from tests.support.chains import verify_chain
 
 SESSION = "s_abc"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

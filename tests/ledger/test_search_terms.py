@@ -13,7 +13,6 @@ from fidelio.ledger.model import FieldMatch
 from fidelio.ledger.search import (
     EXCERPT_LENGTH,
     Term,
-    collect_texts,
     compute_rank,
     explain_match,
     iter_fields,
@@ -76,7 +75,6 @@ def test_the_fields_of_a_body_have_dotted_paths() -> None:
     body = {"a": "x", "b": [1, {"c": "y"}], "d": None, "e": True, "f": 2.5}
 
     assert list(iter_fields(body)) == [("a", "x"), ("b.0", "1"), ("b.1.c", "y")]
-    assert collect_texts(body) == ["x", "1", "y"]
 
 
 @proves("ledger.search")

@@ -51,20 +51,12 @@ class ChainVerdict(msgspec.Struct, frozen=True):
     redacted: int
 
 
-def verify_chain(session: str, events: Iterable[Event], *, expected_heads: Iterable[bytes] = ()) -> ChainVerdict:
-    """Verify a chain from its first event; raise `ChainBroken` at the first invalid event.
+class ChainVerifier:
+    """Verifies a chain from its first event, one event at a time; raises `ChainBroken` at the first invalid event.
 
     A chain alone does not reveal that events at its end were removed. Pass hashes that were recorded earlier as
-    `expected_heads`: the chain must contain each of them.
+    `expected_heads` of `finish`: the chain must contain each of them.
     """
-    verifier = ChainVerifier(session)
-    for event in events:
-        verifier.step(event)
-    return verifier.finish(expected_heads)
-
-
-class ChainVerifier:
-    """Incremental form of `verify_chain`, for chains that do not fit into memory."""
 
     def __init__(self, session: str) -> None:
         self.session = session

@@ -45,7 +45,7 @@ def check_change(change: Change) -> None:
 
 
 def check_session_id(session: str) -> None:
-    if len(session) > ID_LENGTH or not _SESSION.fullmatch(session):
+    if not _SESSION.fullmatch(session):
         raise BadRecord(f"{session!r:.80} is not a session id.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ -")
 
 
@@ -161,7 +161,7 @@ def _check_job(job: NewJob) -> None:
 
 
 def _check_id(value: str, what: str) -> None:
-    if len(value) > ID_LENGTH or not _ID.fullmatch(value):
+    if not _ID.fullmatch(value):
         raise BadRecord(
             f"{value!r:.80} is not a usable {what}.", remedy=f"Use up to {ID_LENGTH} of A-Z a-z 0-9 . _ : ~ / @ + -"
         )

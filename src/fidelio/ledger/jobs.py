@@ -24,12 +24,12 @@ from random import SystemRandom
 from msgspec import structs
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import LedgerBusy, LedgerError, LedgerFull, LedgerUnavailable, StaleLease, UsageProblem
+from fidelio.errors import LedgerError, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Job, Json, Lease, NewJob, Retry, Settlement
 from fidelio.ledger.paging import all_jobs
-from fidelio.retry import cancel_tasks
+from fidelio.retry import TRANSIENT, cancel_tasks
 
 FIRST_BACKOFF_MS = 1_000
 MAX_BACKOFF_MS = 300_000
@@ -39,9 +39,6 @@ ERROR_CHARACTERS = 2_000
 _POLL_SECONDS = 1.0
 # Pause after a claim that another worker won, so that the loop does not spin.
 _RETRY_SECONDS = 0.05
-
-# Errors that a later attempt may not meet again; any other error ends the loop.
-_TRANSIENT_ERRORS = (LedgerBusy, LedgerFull, LedgerUnavailable)
 
 _log = logging.getLogger(__name__)
 _random = SystemRandom()
@@ -138,7 +135,7 @@ class Jobs:
             if len(self._tasks) < self._concurrency:
                 await (self._claim_or_wait() if self._admit is None else self._claim_admitted_or_wait(self._admit))
                 return
-        except _TRANSIENT_ERRORS as error:
+        except TRANSIENT as error:
             _log.warning("Due jobs cannot be claimed, retrying: %s", error)
         await self._wait(asyncio.sleep(_POLL_SECONDS))
 
@@ -230,7 +227,7 @@ class Jobs:
                     lease = await self._ledger.heartbeat(lease, lease_ms=self._lease_ms)
             except TimeoutError as error:
                 raise StaleLease(lease.job, lease.fence) from error
-            except _TRANSIENT_ERRORS as error:
+            except TRANSIENT as error:
                 _log.warning("The lease of job %s was not renewed, retrying: %s", lease.job, error)
 
     def _after_failure(self, lease: Lease, error: Exception) -> Settlement:

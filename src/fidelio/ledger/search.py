@@ -79,13 +79,6 @@ def iter_fields(body: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, str(body)
 
 
-def collect_texts(body: object) -> list[str]:
-    """Collect the strings and integers in a body without their paths, whose construction is the largest cost of indexing."""
-    texts: list[str] = []
-    _collect(body, texts)
-    return texts
-
-
 def explain_match(fields: Iterable[tuple[str, str]], terms: Sequence[Term]) -> tuple[FieldMatch, ...]:
     """List the fields that contain terms of the query, those with the most terms first."""
     matches = [match for path, text in fields if (match := _explain_field(path, text, terms))]
@@ -100,19 +93,6 @@ def compute_rank(matches: Sequence[FieldMatch]) -> float:
     terms_in_best = len(matches[0].terms)
     brevity = 1 / (1 + min(len(match.excerpt) for match in matches) / EXCERPT_LENGTH)
     return round(terms_in_best + brevity + 0.1 * (len(matches) - 1), 4)
-
-
-def _collect(body: object, texts: list[str]) -> None:
-    if isinstance(body, str):
-        texts.append(body)
-    elif isinstance(body, dict):
-        for value in body.values():
-            _collect(value, texts)
-    elif isinstance(body, list):
-        for value in body:
-            _collect(value, texts)
-    elif isinstance(body, int) and not isinstance(body, bool):
-        texts.append(str(body))
 
 
 def _parse_term(match: re.Match[str]) -> Term:
@@ -145,7 +125,8 @@ def _contains(term: Term, tokens: Sequence[str]) -> bool:
 
 def make_excerpt(text: str, terms: Sequence[Term]) -> str:
     """Cut the text around the first matching word, without line breaks."""
-    match = _start_pattern(tuple(term.words[0] for term in terms)).search(text)
+    starts = "|".join(re.escape(term.words[0]) for term in terms)
+    match = re.search(rf"(?<!\w)(?:{starts})", text, re.IGNORECASE)
     start = max(0, (match.start() if match else 0) - EXCERPT_LENGTH // 3)
     cut = " ".join(text[start : start + EXCERPT_LENGTH].split())
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT_LENGTH < len(text) else ''}"
@@ -155,7 +136,3 @@ def make_excerpt(text: str, terms: Sequence[Term]) -> str:
 def _word_pattern() -> re.Pattern[str]:
     # Compiled at the first use: compiling takes longer than the rest of opening a ledger.
     return re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]{{1,{MAX_WORD_LENGTH}}}")
-
-
-def _start_pattern(starts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, starts)) + ")", re.IGNORECASE)

@@ -71,7 +71,6 @@ class FileKeys:
         self._clock = clock
         self._keys: dict[str, Key] = {}
         self._active = ""
-        self._stamp: tuple[int, int, int] | None = None
 
     def active(self) -> Key:
         if not self._keys:
@@ -79,7 +78,7 @@ class FileKeys:
         return self._keys[self._active]
 
     def find(self, kid: str) -> Key | None:
-        if kid not in self._keys and self._changed():
+        if kid not in self._keys:
             self._load_or_create()
         return self._keys.get(kid)
 
@@ -93,18 +92,14 @@ class FileKeys:
         self._load_or_create()
         return self._keys[kid]
 
-    def _changed(self) -> bool:
-        return not self._keys or _read_stamp(self.path) != self._stamp
-
     def _load_or_create(self) -> None:
         if not _exists(self.path):
             ring: dict[str, Any] = {"version": 1, "active": "", "keys": {}}
             _add_key(ring, self._clock())
             _create(self.path, ring)
-        stamp = _read_stamp(self.path)
         ring = _read(self.path)
         self._keys = {kid: Key(kid, _secret(self.path, entry)) for kid, entry in ring["keys"].items()}
-        self._active, self._stamp = ring["active"], stamp
+        self._active = ring["active"]
 
 
 def open_keys(path: Path, *, environ: Mapping[str, str] | None = None, clock: Clock = now_ms) -> KeyRing:
@@ -146,14 +141,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         raise _make_unreadable_error(path, error) from error
-
-
-def _read_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(path: Path) -> dict[str, Any]:

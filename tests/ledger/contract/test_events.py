@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fidelio.errors import SequenceConflict
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import MovingClock, say, start
 
 JSON = st.recursive(

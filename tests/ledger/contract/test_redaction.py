@@ -8,9 +8,9 @@ import pytest
 
 from fidelio.errors import BadRecord, SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent, PutDocument, Query
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import say, start
 
 

@@ -11,11 +11,11 @@ import apsw
 import pytest
 
 from fidelio.errors import LedgerDamaged, LedgerError, LedgerUnavailable, SchemaMismatch
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.sqlite import open_sqlite
 from fidelio.ledger.sqlite.schema import APPLICATION_ID, VERSION
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import say, start
 
 

@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 from fidelio.errors import LedgerFull
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent, NewSession, PutDocument
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
 from fidelio.ledger.sqlite.errors import translate_error
 from tests.ledger.sqlite.disks import FullDisk, registered
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import say, start
 
 BODY = {"text": "x" * 3000}

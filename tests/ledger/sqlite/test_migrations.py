@@ -7,10 +7,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.sqlite import open_sqlite, schema
 from fidelio.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, run_script
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import say, start
 
 SECOND = "CREATE TABLE later (x INTEGER) STRICT; INSERT INTO later SELECT last_seq FROM sessions;"

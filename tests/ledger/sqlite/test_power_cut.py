@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.model import Change, NewEvent, NewJob, NewSession, PutDocument
 from fidelio.ledger.sqlite import SqliteLedger, open_sqlite
 from tests.ledger.sqlite.disks import Cut, WeakPower, registered
 from tests.support import proves
+from tests.support.chains import verify_chain
 
 ROUNDS = 12
 

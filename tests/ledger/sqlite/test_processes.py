@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import LedgerBusy
-from fidelio.ledger.chain import verify_chain
 from fidelio.ledger.sqlite import open_sqlite
 from tests.ledger.sqlite.programs import finish, running
 from tests.support import proves
+from tests.support.chains import verify_chain
 from tests.support.ledgers import say, start, take
 
 PROCESSES = 3

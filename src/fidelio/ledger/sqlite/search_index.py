@@ -16,7 +16,7 @@ from typing import Literal
 import apsw
 
 from fidelio.ledger.encoding import decode
-from fidelio.ledger.search import collect_texts, tokenize
+from fidelio.ledger.search import iter_fields, tokenize
 from fidelio.ledger.sqlite.rows import Row, fetch, join_sql
 
 Source = Literal["event", "document"]
@@ -188,7 +188,7 @@ def _update_events(connection: apsw.Connection, after: int, until: int, for_plai
 
 
 def _to_index_rows(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
-    return ((position, encode_words(collect_texts(decode(body))), tags) for position, body, tags in rows)
+    return ((position, encode_words([text for _, text in iter_fields(decode(body))]), tags) for position, body, tags in rows)
 
 
 def _read_newest_position(connection: apsw.Connection) -> int:
