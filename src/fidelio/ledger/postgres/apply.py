@@ -30,9 +30,10 @@ from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Sessio
 from fidelio.ledger.postgres import documents, jobs, requests
 from fidelio.ledger.postgres import search_index as index
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.postgres.rows import EVENT, SESSION, placeholders, to_event_values, to_session
 from fidelio.ledger.postgres.search_index import SearchVectors
+from fidelio.ledger.rows import SESSION
 
+EVENT = ", ".join(Event.__struct_fields__)
 _LOCK_SESSIONS = f"SELECT {SESSION} FROM sessions WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE"
 _INSERT_SESSION = f"""
 INSERT INTO sessions ({SESSION}) VALUES ($1, $2, $3, $4, $5, $6, $7, '{{}}', $8, $9, $10, $11)
@@ -40,7 +41,9 @@ ON CONFLICT DO NOTHING RETURNING id
 """
 # Inserts an event and its search vector in a single statement: every round trip prolongs the time the position lock is held.
 _INSERT_EVENT = f"""
-WITH event AS (INSERT INTO events ({EVENT}) VALUES ({placeholders(11)}) RETURNING position, session, type)
+WITH event AS (
+    INSERT INTO events ({EVENT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING position, session, type
+)
 INSERT INTO search (source, position, session, type, kind, parent, words)
 SELECT 'event', position, session, type, $12, $13, $14::text::tsvector FROM event
 """
@@ -183,7 +186,7 @@ async def _insert_events(
     for each, (encoded, vectors) in zip(results, work, strict=True):
         session_values = (each.session.kind, each.session.parent)
         for event, new_event, vector in zip(each.events, encoded.events, vectors.events, strict=True):
-            rows.append((*to_event_values(event), *session_values, vector))
+            rows.append((*structs.astuple(event), *session_values, vector))
             references += [(digest, event.position) for digest in new_event.blobs]
     await connection.executemany(_INSERT_EVENT, rows)
     if references:
@@ -194,7 +197,7 @@ async def _lock_sessions(connection: Connection, work: Sequence[EncodedChange]) 
     changes = [each.change for each in work]
     session_ids = {change.session for change in changes} | {job.session for change in changes for job in change.jobs}
     session_ids |= {change.lease.session for change in changes if change.lease}
-    return {row["id"]: to_session(row) for row in await connection.fetch(_LOCK_SESSIONS, list(session_ids))}
+    return {row["id"]: Session(*row) for row in await connection.fetch(_LOCK_SESSIONS, list(session_ids))}
 
 
 async def require_session(connection: Connection, session: str) -> None:

@@ -13,9 +13,9 @@ from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
 from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
-from fidelio.ledger.paging import clamp_page_size, decode_text_cursor, encode_cursor
+from fidelio.ledger.paging import clamp_page_size, decode_text_cursor
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.postgres.rows import VERSION, placeholders, to_document
+from fidelio.ledger.rows import VERSION, to_document, to_page
 
 _SHARE_LOCK_BLOBS = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR KEY SHARE"
 _LOCK_BLOBS = "SELECT digest FROM blobs WHERE digest = ANY($1::text[]) ORDER BY digest FOR UPDATE"
@@ -68,14 +68,14 @@ SELECT 1 FROM documents AS d JOIN unnest($1::text[], $2::text[]) AS wanted (spac
 ORDER BY d.space, d.path FOR UPDATE OF d
 """
 _SELECT_CURRENT = "SELECT version FROM documents WHERE space = $1 AND path = $2"
-_INSERT_VERSION = f"INSERT INTO document_versions ({VERSION}, session) VALUES ({placeholders(7)})"
+_INSERT_VERSION = f"INSERT INTO document_versions ({VERSION}, session) VALUES ($1, $2, $3, $4, $5, $6, $7)"
 _UPDATE_DOCUMENT = "UPDATE documents SET version = $3, deleted = $4 WHERE space = $1 AND path = $2"
 _SELECT_VERSION = f"""
 SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 AND ($3::bigint IS NULL OR version = $3)
 ORDER BY version DESC LIMIT 1
 """
-_SELECT_PAGE = """
-SELECT v.* FROM documents AS d JOIN document_versions AS v USING (space, path, version)
+_SELECT_PAGE = f"""
+SELECT path, {VERSION} FROM documents AS d JOIN document_versions AS v USING (space, path, version)
 WHERE d.space = $1 AND d.path >= $2 AND starts_with(d.path, $2) AND d.path > $3 AND NOT d.deleted ORDER BY d.path LIMIT $4
 """
 _SELECT_HISTORY = f"SELECT {VERSION} FROM document_versions WHERE space = $1 AND path = $2 ORDER BY version DESC LIMIT $3"
@@ -99,7 +99,7 @@ async def put_document(connection: Connection, session: str, encoded: EncodedDoc
     await connection.execute(_UPDATE_DOCUMENT, new.space, new.path, current + 1, encoded.digest is None)
 
 
-async def read_document(connection: Connection, space: str, path: str, version: int | None) -> Document | None:
+async def read_document(connection: Connection, space: str, path: str, *, version: int | None = None) -> Document | None:
     check_path(path)
     row = await connection.fetchrow(_SELECT_VERSION, space, path, version)
     if row is None:
@@ -108,13 +108,14 @@ async def read_document(connection: Connection, space: str, path: str, version: 
     return to_document(row, None if content is None else content.decode())
 
 
-async def list_documents(connection: Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
+async def list_documents(
+    connection: Connection, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50
+) -> Page[Document]:
     size = clamp_page_size(limit)
     rows = await connection.fetch(_SELECT_PAGE, space, prefix, decode_text_cursor(cursor, "documents") or "", size + 1)
-    next_cursor = encode_cursor("documents", rows[size - 1]["path"]) if len(rows) > size else None
-    return Page(tuple(to_document(row) for row in rows[:size]), next_cursor)
+    return to_page("documents", rows, size, to_document)
 
 
-async def list_versions(connection: Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
+async def list_versions(connection: Connection, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
     check_path(path)
     return tuple(to_document(row) for row in await connection.fetch(_SELECT_HISTORY, space, path, clamp_page_size(limit)))

@@ -19,7 +19,7 @@ from fidelio.ledger.encoding import EncodedJob, decode
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.postgres.rows import to_job
+from fidelio.ledger.rows import to_job
 
 _INSERT_JOB = """
 INSERT INTO jobs (id, session, kind, payload, key, due, attempts, state, error, waiting)
@@ -167,7 +167,13 @@ async def next_due(connection: Connection, kinds: Sequence[str]) -> int | None:
 
 
 async def list_jobs(
-    connection: Connection, *, session: str | None, kind: str | None, dead: bool, after: Job | None, limit: int
+    connection: Connection,
+    *,
+    session: str | None = None,
+    kind: str | None = None,
+    dead: bool = False,
+    after: Job | None = None,
+    limit: int = 50,
 ) -> tuple[Job, ...]:
     state, previous = "dead" if dead else "queued", (after.id, after.due) if after else (None, None)
     rows = await connection.fetch(_SELECT_JOBS, state, session, kind, *previous, clamp_page_size(limit))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from msgspec import structs
 
@@ -17,31 +17,42 @@ from fidelio.ledger.encoding import EncodedChange, build_deletion, encode_change
 from fidelio.ledger.model import (
     Change,
     CommitResult,
-    Document,
     Event,
     Hit,
-    Job,
     Lease,
     NewEvent,
-    Page,
     Query,
-    Request,
-    RequestState,
-    Session,
-    SessionKind,
     Settlement,
 )
-from fidelio.ledger.postgres import documents, erasure, jobs, reads, requests, search
+from fidelio.ledger.postgres import erasure, jobs, reads, search
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection, Database, open_database
+from fidelio.ledger.postgres.documents import list_documents, list_versions, read_blob, read_document
+from fidelio.ledger.postgres.jobs import list_jobs, next_due
 from fidelio.ledger.postgres.notifications import POLL_SECONDS, NotificationListener, wait_for_notification
+from fidelio.ledger.postgres.requests import list_requests, read_request
 from fidelio.ledger.postgres.schema import migrate
 from fidelio.ledger.postgres.search_index import SearchVectors
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FOLLOW_PAGE = 256
 # `follow` retries during a restart of the server for this long before it raises.
 RESTART_SECONDS = 20.0
 _RETRY_SECONDS = 0.2
+
+
+def _reading(
+    read: Callable[Concatenate[Connection, P], Awaitable[T]],
+) -> Callable[Concatenate[PostgresLedger, P], Coroutine[Any, Any, T]]:
+    """Make a method of a function that reads from a connection."""
+
+    async def method(self: PostgresLedger, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self._database.connection() as connection:
+            return await read(connection, *args, **kwargs)
+
+    return method
 
 
 class PostgresLedger(Ledger):
@@ -94,40 +105,19 @@ class PostgresLedger(Ledger):
 
     # Reading
 
-    async def session(self, session: str) -> Session:
-        async with self._database.connection() as connection:
-            return await reads.read_session(connection, session)
-
-    async def session_by_name(self, name: str, *, namespace: str = "") -> Session:
-        async with self._database.connection() as connection:
-            return await reads.read_session_by_name(connection, name, namespace)
-
-    async def sessions(
-        self,
-        *,
-        kind: SessionKind | None = None,
-        status: str | None = None,
-        namespace: str | None = None,
-        parent: str | None = None,
-        name: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[Session]:
-        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-        async with self._database.connection() as connection:
-            return await reads.list_sessions(connection, filters, cursor=cursor, limit=limit)
-
-    async def count_sessions(
-        self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
-    ) -> int:
-        async with self._database.connection() as connection:
-            return await reads.count_sessions(connection, {"kind": kind, "status": status, "namespace": namespace})
-
-    async def events(
-        self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
-    ) -> tuple[Event, ...]:
-        async with self._database.connection() as connection:
-            return await reads.list_events(connection, session, after=after, types=types, limit=limit)
+    session = _reading(reads.read_session)
+    session_by_name = _reading(reads.read_session_by_name)
+    sessions = _reading(reads.list_sessions)
+    count_sessions = _reading(reads.count_sessions)
+    events = _reading(reads.list_events)
+    request = _reading(read_request)
+    requests = _reading(list_requests)
+    document = _reading(read_document)
+    documents = _reading(list_documents)
+    versions = _reading(list_versions)
+    blob = _reading(read_blob)
+    next_due = _reading(next_due)
+    jobs = _reading(list_jobs)
 
     async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         while True:
@@ -169,38 +159,6 @@ class PostgresLedger(Ledger):
         async with self._database.connection() as connection:
             return await reads.read_newest_position(connection)
 
-    async def request(self, request: str) -> Request:
-        async with self._database.connection() as connection:
-            return await requests.read_request(connection, request)
-
-    async def requests(
-        self,
-        *,
-        session: str | None = None,
-        state: RequestState | None = "open",
-        key: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[Request]:
-        async with self._database.connection() as connection:
-            return await requests.list_requests(connection, session=session, state=state, key=key, cursor=cursor, limit=limit)
-
-    async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
-        async with self._database.connection() as connection:
-            return await documents.read_document(connection, space, path, version)
-
-    async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
-        async with self._database.connection() as connection:
-            return await documents.list_documents(connection, space, prefix=prefix, cursor=cursor, limit=limit)
-
-    async def versions(self, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
-        async with self._database.connection() as connection:
-            return await documents.list_versions(connection, space, path, limit)
-
-    async def blob(self, digest: str) -> bytes | None:
-        async with self._database.connection() as connection:
-            return await documents.read_blob(connection, digest)
-
     async def search(self, query: Query) -> tuple[Hit, ...]:
         async with self._database.connection() as connection:
             return await search.search(connection, query)
@@ -228,22 +186,6 @@ class PostgresLedger(Ledger):
 
     async def settle(self, lease: Lease, settlement: Settlement) -> None:
         await self._database.write(lambda connection: jobs.lock_and_settle(connection, lease, settlement))
-
-    async def next_due(self, kinds: Sequence[str]) -> int | None:
-        async with self._database.connection() as connection:
-            return await jobs.next_due(connection, kinds)
-
-    async def jobs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        dead: bool = False,
-        after: Job | None = None,
-        limit: int = 50,
-    ) -> tuple[Job, ...]:
-        async with self._database.connection() as connection:
-            return await jobs.list_jobs(connection, session=session, kind=kind, dead=dead, after=after, limit=limit)
 
     # Maintenance
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import name_not_found, session_not_found
-from fidelio.ledger.model import Event, Page, Session
-from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
-from fidelio.ledger.postgres.apply import require_session
+from fidelio.ledger.model import Event, Page, Session, SessionKind
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
+from fidelio.ledger.postgres.apply import EVENT, require_session
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.postgres.rows import EVENT, SESSION, to_event, to_session
+from fidelio.ledger.rows import SESSION, to_page
 
 # Must imply the WHERE clause of the partial indexes, or the planner does not use them.
 NOT_DELETED = "status <> 'deleted'"
@@ -28,40 +28,52 @@ WHERE s.last_seq > 0 AND e.hash IS DISTINCT FROM s.head LIMIT 1
 """
 
 
-async def read_session(connection: Connection, id_: str) -> Session:
-    row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE id = $1", id_)
+async def read_session(connection: Connection, session: str) -> Session:
+    row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE id = $1", session)
     if row is None:
-        raise session_not_found(id_)
-    return to_session(row)
+        raise session_not_found(session)
+    return Session(*row)
 
 
-async def read_session_by_name(connection: Connection, name: str, namespace: str) -> Session:
+async def read_session_by_name(connection: Connection, name: str, *, namespace: str = "") -> Session:
     row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE namespace = $1 AND name = $2", namespace, name)
     if row is None:
         raise name_not_found(name)
-    return to_session(row)
+    return Session(*row)
 
 
 async def list_sessions(
-    connection: Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int
+    connection: Connection,
+    *,
+    kind: SessionKind | None = None,
+    status: str | None = None,
+    namespace: str | None = None,
+    parent: str | None = None,
+    name: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Session]:
-    """List sessions, newest first. `filters` maps column names (never input of a caller) to values."""
+    filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
     values, where = _where(filters, {"number <": decode_number_cursor(cursor, "sessions")}, first=2)
     size = clamp_page_size(limit)
     rows = await connection.fetch(
         f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *values
     )
-    next_cursor = encode_cursor("sessions", rows[size - 1]["number"]) if len(rows) > size else None
-    return Page(tuple([to_session(row) for row in rows[:size]]), next_cursor)
+    return to_page("sessions", rows, size, lambda row: Session(*row))
 
 
-async def count_sessions(connection: Connection, filters: dict[str, str | None]) -> int:
-    values, where = _where(filters, {}, first=1)
+async def count_sessions(
+    connection: Connection, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
+) -> int:
+    values, where = _where({"kind": kind, "status": status, "namespace": namespace}, {}, first=1)
     return int(await connection.fetchval(f"SELECT count(*) FROM sessions WHERE {where}", *values))
 
 
 def _where(filters: dict[str, str | None], more: dict[str, object], *, first: int) -> tuple[list[object], str]:
-    """Build the WHERE clause of filters that are not None, and its values; `first` numbers the first placeholder."""
+    """Build the WHERE clause of filters that are not None, and its values; `first` numbers the first placeholder.
+
+    Their columns are never input of a caller.
+    """
     candidates = {f"{column} =": value for column, value in filters.items()} | more
     values = {comparison: value for comparison, value in candidates.items() if value is not None}
     conditions = [f"{comparison} ${number}" for number, comparison in enumerate(values, first)]
@@ -69,20 +81,20 @@ def _where(filters: dict[str, str | None], more: dict[str, object], *, first: in
 
 
 async def list_events(
-    connection: Connection, session_id: str | None, *, after: int, types: Sequence[str], limit: int
+    connection: Connection, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
 ) -> tuple[Event, ...]:
     values: list[object] = [clamp_page_size(limit), after]
     conditions, order = "position > $2", "position"
-    if session_id is not None:
-        values.append(session_id)
+    if session is not None:
+        values.append(session)
         conditions, order = "seq > $2 AND session = $3", "seq"
     if types:
         values.append(list(types))
         conditions += f" AND type = ANY(${len(values)}::text[])"
     rows = await connection.fetch(f"SELECT {EVENT} FROM events WHERE {conditions} ORDER BY {order} LIMIT $1", *values)
-    if not rows and session_id is not None:
-        await require_session(connection, session_id)
-    return tuple([to_event(row) for row in rows])
+    if not rows and session is not None:
+        await require_session(connection, session)
+    return tuple([Event(*row) for row in rows])
 
 
 async def read_newest_position(connection: Connection) -> int:

@@ -8,20 +8,21 @@ from __future__ import annotations
 from fidelio.errors import BadRecord, RequestClosed, RequestExists
 from fidelio.ledger.checks import request_not_found
 from fidelio.ledger.encoding import EncodedRequest
-from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
-from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
+from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request, RequestState
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.postgres.rows import REQUEST, to_request
+from fidelio.ledger.rows import to_page, to_request
 
+_COLUMNS = ", ".join(Request.__struct_fields__)
 _INSERT = f"""
-INSERT INTO requests ({REQUEST}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', '{{}}', '', '', '', $9, NULL, $10)
+INSERT INTO requests ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'open', '{{}}', '', '', '', $9, NULL, $10)
 ON CONFLICT (id) DO NOTHING RETURNING id
 """
 _CLOSE = """
 UPDATE requests SET state = $2, answer = $3, answered_by = $4, channel = $5, assurance = $6, closed_at = $7 WHERE id = $1
 """
 _SELECT_PAGE = f"""
-SELECT number, {REQUEST} FROM requests
+SELECT number, {_COLUMNS} FROM requests
 WHERE ($1::text IS NULL OR session = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR key = $3)
 AND number > $4 ORDER BY number LIMIT $5
 """
@@ -56,16 +57,21 @@ async def _close(connection: Connection, session: str, request: CloseRequest, an
 
 
 async def read_request(connection: Connection, request: str) -> Request:
-    row = await connection.fetchrow(f"SELECT {REQUEST} FROM requests WHERE id = $1", request)
+    row = await connection.fetchrow(f"SELECT {_COLUMNS} FROM requests WHERE id = $1", request)
     if row is None:
         raise request_not_found(request)
     return to_request(row)
 
 
 async def list_requests(
-    connection: Connection, *, session: str | None, state: str | None, key: str | None, cursor: str | None, limit: int
+    connection: Connection,
+    *,
+    session: str | None = None,
+    state: RequestState | None = "open",
+    key: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Request]:
     size = clamp_page_size(limit)
     rows = await connection.fetch(_SELECT_PAGE, session, state, key, decode_number_cursor(cursor, "requests") or 0, size + 1)
-    next_cursor = encode_cursor("requests", rows[size - 1]["number"]) if len(rows) > size else None
-    return Page(tuple(to_request(row) for row in rows[:size]), next_cursor)
+    return to_page("requests", rows, size, to_request)

@@ -11,9 +11,10 @@ from fidelio.errors import BadRecord, SequenceConflict, SessionExists
 from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange, EncodedEvent, advance_row, changes_row, create_row, session_deleted
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
+from fidelio.ledger.rows import SESSION
 from fidelio.ledger.sqlite import documents, jobs, requests
 from fidelio.ledger.sqlite.group_commit import Transaction
-from fidelio.ledger.sqlite.rows import SESSION, join_sql
+from fidelio.ledger.sqlite.rows import join_sql
 
 _INSERT_SESSION = join_sql("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 

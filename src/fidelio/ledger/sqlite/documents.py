@@ -10,18 +10,18 @@ from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
 from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
-from fidelio.ledger.paging import clamp_page_size, decode_text_cursor, encode_cursor
-from fidelio.ledger.sqlite.rows import fetch, join_sql, to_document
+from fidelio.ledger.paging import clamp_page_size, decode_text_cursor
+from fidelio.ledger.rows import VERSION, to_document, to_page
+from fidelio.ledger.sqlite.rows import fetch, join_sql
 
-_COLUMNS = "space, path, version, digest, author, time"
-_INSERT_VERSION = join_sql("INSERT INTO document_versions (", _COLUMNS, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
-_SELECT_VERSION = join_sql("SELECT", _COLUMNS, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")
+_INSERT_VERSION = join_sql("INSERT INTO document_versions (", VERSION, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
+_SELECT_VERSION = join_sql("SELECT", VERSION, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")
 _SELECT_HISTORY = join_sql(
-    "SELECT", _COLUMNS, "FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?"
+    "SELECT", VERSION, "FROM document_versions WHERE space = ? AND path = ? ORDER BY version DESC LIMIT ?"
 )
 _SELECT_NEWEST = _SELECT_HISTORY.replace("LIMIT ?", "LIMIT 1")
 _SELECT_PAGE = """
-SELECT v.space, v.path, v.version, v.digest, v.author, v.time
+SELECT d.path, v.space, v.path, v.version, v.digest, v.author, v.time
 FROM documents AS d JOIN document_versions AS v ON v.key = d.newest
 WHERE d.space = ? AND d.path >= ? AND d.path < ? AND d.path > ? AND NOT d.deleted ORDER BY d.path LIMIT ?
 """
@@ -67,7 +67,7 @@ def put_document(connection: apsw.Connection, session: str, encoded: EncodedDocu
     connection.execute(_UPSERT_DOCUMENT, (new.space, new.path, current + 1, key, int(encoded.digest is None)))
 
 
-def read_document(connection: apsw.Connection, space: str, path: str, version: int | None) -> Document | None:
+def read_document(connection: apsw.Connection, space: str, path: str, *, version: int | None = None) -> Document | None:
     check_path(path)
     newest = version is None
     row = connection.execute(
@@ -79,15 +79,16 @@ def read_document(connection: apsw.Connection, space: str, path: str, version: i
     return to_document(row, None if content is None else content.decode())
 
 
-def list_documents(connection: apsw.Connection, space: str, *, prefix: str, cursor: str | None, limit: int) -> Page[Document]:
+def list_documents(
+    connection: apsw.Connection, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50
+) -> Page[Document]:
     size = clamp_page_size(limit)
     bounds = (prefix, prefix + "\U0010ffff", decode_text_cursor(cursor, "documents") or "")
     rows = fetch(connection, _SELECT_PAGE, (space, *bounds, size + 1))
-    next_cursor = encode_cursor("documents", rows[size - 1][1]) if len(rows) > size else None
-    return Page(tuple(to_document(row, None) for row in rows[:size]), next_cursor)
+    return to_page("documents", rows, size, to_document)
 
 
-def list_versions(connection: apsw.Connection, space: str, path: str, limit: int) -> tuple[Document, ...]:
+def list_versions(connection: apsw.Connection, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
     check_path(path)
     rows = fetch(connection, _SELECT_HISTORY, (space, path, clamp_page_size(limit)))
-    return tuple(to_document(row, None) for row in rows)
+    return tuple(to_document(row) for row in rows)

@@ -19,9 +19,10 @@ from msgspec.structs import astuple
 from fidelio.errors import LedgerError
 from fidelio.ledger.encoding import EncodedEvent, chain_event
 from fidelio.ledger.model import Event, Session
+from fidelio.ledger.rows import SESSION
 from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, open_writer
 from fidelio.ledger.sqlite.errors import translate_error
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, join_sql
+from fidelio.ledger.sqlite.rows import EVENT, join_sql
 from fidelio.ledger.sqlite.search_index import Indexer
 
 _SELECT_SESSION = join_sql("SELECT", SESSION, "FROM sessions WHERE id = ?")

@@ -20,7 +20,8 @@ from fidelio.errors import BadRecord, SessionNotFound, StaleLease
 from fidelio.ledger.encoding import DELETED, EncodedJob, decode, session_deleted
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.sqlite.rows import fetch, join_sql, to_job
+from fidelio.ledger.rows import to_job
+from fidelio.ledger.sqlite.rows import fetch, join_sql
 
 _INSERT_JOB = """
 INSERT INTO jobs (id, session, kind, payload, about, due, attempts, state, error, waiting)
@@ -130,7 +131,13 @@ def next_due(connection: apsw.Connection, kinds: Sequence[str]) -> int | None:
 
 
 def list_jobs(
-    connection: apsw.Connection, *, session: str | None, kind: str | None, dead: bool, after: Job | None, limit: int
+    connection: apsw.Connection,
+    *,
+    session: str | None = None,
+    kind: str | None = None,
+    dead: bool = False,
+    after: Job | None = None,
+    limit: int = 50,
 ) -> tuple[Job, ...]:
     conditions: dict[str, tuple[object, ...]] = {"WHERE j.state = ?": ("dead" if dead else "queued",)}
     if session is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -17,32 +17,40 @@ from fidelio.ledger.encoding import build_deletion, encode_change, split_batches
 from fidelio.ledger.model import (
     Change,
     CommitResult,
-    Document,
     Event,
     Hit,
-    Job,
     Lease,
     NewEvent,
-    Page,
     Query,
-    Request,
-    RequestState,
-    Session,
-    SessionKind,
     Settlement,
 )
-from fidelio.ledger.sqlite import documents, erasure, jobs, reads, requests, search
+from fidelio.ledger.sqlite import erasure, jobs, reads, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.connection import ConnectionOptions
+from fidelio.ledger.sqlite.documents import list_documents, list_versions, read_blob, read_document
 from fidelio.ledger.sqlite.group_commit import Transaction
+from fidelio.ledger.sqlite.jobs import list_jobs, next_due
 from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
+from fidelio.ledger.sqlite.requests import list_requests, read_request
 from fidelio.ledger.sqlite.writer import Writer
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 FOLLOW_PAGE = 256
+
+
+def _reading(
+    read: Callable[Concatenate[apsw.Connection, P], T],
+) -> Callable[Concatenate[SqliteLedger, P], Coroutine[Any, Any, T]]:
+    """Make a method of a function that reads from a connection."""
+
+    async def method(self: SqliteLedger, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._read(lambda connection: read(connection, *args, **kwargs))
+
+    return method
 
 
 class SqliteLedger(Ledger):
@@ -92,36 +100,19 @@ class SqliteLedger(Ledger):
 
     # Reading
 
-    async def session(self, session: str) -> Session:
-        return self._read(lambda connection: reads.read_session(connection, session))
-
-    async def session_by_name(self, name: str, *, namespace: str = "") -> Session:
-        return self._read(lambda connection: reads.read_session_by_name(connection, name, namespace))
-
-    async def sessions(
-        self,
-        *,
-        kind: SessionKind | None = None,
-        status: str | None = None,
-        namespace: str | None = None,
-        parent: str | None = None,
-        name: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[Session]:
-        filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-        return self._read(lambda connection: reads.list_sessions(connection, filters, cursor=cursor, limit=limit))
-
-    async def count_sessions(
-        self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
-    ) -> int:
-        filters = {"kind": kind, "status": status, "namespace": namespace}
-        return self._read(lambda connection: reads.count_sessions(connection, filters))
-
-    async def events(
-        self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
-    ) -> tuple[Event, ...]:
-        return self._read(lambda connection: reads.list_events(connection, session, after=after, types=types, limit=limit))
+    session = _reading(reads.read_session)
+    session_by_name = _reading(reads.read_session_by_name)
+    sessions = _reading(reads.list_sessions)
+    count_sessions = _reading(reads.count_sessions)
+    events = _reading(reads.list_events)
+    request = _reading(read_request)
+    requests = _reading(list_requests)
+    document = _reading(read_document)
+    documents = _reading(list_documents)
+    versions = _reading(list_versions)
+    blob = _reading(read_blob)
+    next_due = _reading(next_due)
+    jobs = _reading(list_jobs)
 
     async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         while True:
@@ -145,38 +136,6 @@ class SqliteLedger(Ledger):
                         await listener.notification.wait()
         except TimeoutError:
             return newest
-
-    async def request(self, request: str) -> Request:
-        return self._read(lambda connection: requests.read_request(connection, request))
-
-    async def requests(
-        self,
-        *,
-        session: str | None = None,
-        state: RequestState | None = "open",
-        key: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> Page[Request]:
-        return self._read(
-            lambda connection: requests.list_requests(
-                connection, session=session, state=state, key=key, cursor=cursor, limit=limit
-            )
-        )
-
-    async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
-        return self._read(lambda connection: documents.read_document(connection, space, path, version))
-
-    async def documents(self, space: str, *, prefix: str = "", cursor: str | None = None, limit: int = 50) -> Page[Document]:
-        return self._read(
-            lambda connection: documents.list_documents(connection, space, prefix=prefix, cursor=cursor, limit=limit)
-        )
-
-    async def versions(self, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:
-        return self._read(lambda connection: documents.list_versions(connection, space, path, limit))
-
-    async def blob(self, digest: str) -> bytes | None:
-        return self._read(lambda connection: documents.read_blob(connection, digest))
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
         hits, is_stale = await asyncio.to_thread(self._read, lambda connection: _search(connection, query))
@@ -212,22 +171,6 @@ class SqliteLedger(Ledger):
 
     async def settle(self, lease: Lease, settlement: Settlement) -> None:
         await self._writer.execute(lambda transaction: jobs.settle(transaction.connection, lease, settlement), is_brief=True)
-
-    async def next_due(self, kinds: Sequence[str]) -> int | None:
-        return self._read(lambda connection: jobs.next_due(connection, kinds))
-
-    async def jobs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        dead: bool = False,
-        after: Job | None = None,
-        limit: int = 50,
-    ) -> tuple[Job, ...]:
-        return self._read(
-            lambda connection: jobs.list_jobs(connection, session=session, kind=kind, dead=dead, after=after, limit=limit)
-        )
 
     # Maintenance
 

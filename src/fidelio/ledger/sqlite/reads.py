@@ -15,12 +15,13 @@ import apsw
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
-from fidelio.ledger.model import Event, Page, Session
-from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
+from fidelio.ledger.model import Event, Page, Session, SessionKind
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
+from fidelio.ledger.rows import SESSION, to_page
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_error
-from fidelio.ledger.sqlite.rows import EVENT, SESSION, fetch, join_sql, to_event, to_session
+from fidelio.ledger.sqlite.rows import EVENT, fetch, join_sql
 
 
 class ReadPool:
@@ -71,55 +72,69 @@ NOT_DELETED = "deleted = 0"
 _BY_NAME = join_sql("SELECT", SESSION, "FROM sessions WHERE namespace = ? AND name = ?")
 
 
-def read_session(connection: apsw.Connection, id_: str) -> Session:
-    row = connection.execute(_BY_ID, (id_,)).get
+def read_session(connection: apsw.Connection, session: str) -> Session:
+    row = connection.execute(_BY_ID, (session,)).get
     if row is None:
-        raise session_not_found(id_)
-    return to_session(row)
+        raise session_not_found(session)
+    return Session(*row)
 
 
-def read_session_by_name(connection: apsw.Connection, name: str, namespace: str) -> Session:
+def read_session_by_name(connection: apsw.Connection, name: str, *, namespace: str = "") -> Session:
     row = connection.execute(_BY_NAME, (namespace, name)).get
     if row is None:
         raise name_not_found(name)
-    return to_session(row)
+    return Session(*row)
 
 
 def list_sessions(
-    connection: apsw.Connection, filters: dict[str, str | None], *, cursor: str | None, limit: int
+    connection: apsw.Connection,
+    *,
+    kind: SessionKind | None = None,
+    status: str | None = None,
+    namespace: str | None = None,
+    parent: str | None = None,
+    name: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Session]:
-    """List sessions, newest first. `filters` maps column names (never input of a caller) to values."""
+    filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
     values, where = _where(filters, {"key < ?": decode_number_cursor(cursor, "sessions")})
     size = clamp_page_size(limit)
     text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
     rows = fetch(connection, text, (*values, size + 1))
-    next_cursor = encode_cursor("sessions", rows[size - 1][0]) if len(rows) > size else None
-    return Page(tuple(to_session(row[1:]) for row in rows[:size]), next_cursor)
+    return to_page("sessions", rows, size, lambda row: Session(*row))
 
 
-def count_sessions(connection: apsw.Connection, filters: dict[str, str | None]) -> int:
-    values, where = _where(filters, {})
+def count_sessions(
+    connection: apsw.Connection, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
+) -> int:
+    values, where = _where({"kind": kind, "status": status, "namespace": namespace}, {})
     return int(connection.execute(join_sql("SELECT count(*) FROM sessions WHERE", where), values).get)
 
 
 def _where(filters: dict[str, str | None], more: dict[str, Any]) -> tuple[tuple[Any, ...], str]:
-    """Build the WHERE clause of filters that are not None, and its values."""
+    """Build the WHERE clause of filters that are not None, and its values. Their columns are never input of a caller."""
     conditions = {f"{column} = ?": value for column, value in filters.items()} | more
     values = {test: value for test, value in conditions.items() if value is not None}
     return tuple(values.values()), " AND ".join(values if filters.get("status") else [*values, NOT_DELETED])
 
 
 def list_events(
-    connection: apsw.Connection, session_id: str | None, *, after: int, types: Sequence[str], limit: int
+    connection: apsw.Connection,
+    session: str | None = None,
+    *,
+    after: int = 0,
+    types: Sequence[str] = (),
+    limit: int = 1000,
 ) -> tuple[Event, ...]:
     type_condition = f"AND type IN ({', '.join('?' * len(types))})" if types else ""
-    where, order = ("position > ?", "position") if session_id is None else ("session = ? AND seq > ?", "seq")
-    values = (after,) if session_id is None else (session_id, after)
+    where, order = ("position > ?", "position") if session is None else ("session = ? AND seq > ?", "seq")
+    values = (after,) if session is None else (session, after)
     text = join_sql("SELECT", EVENT, "FROM events WHERE", where, type_condition, "ORDER BY", order, "LIMIT ?")
     rows = fetch(connection, text, (*values, *types, clamp_page_size(limit)))
-    if not rows and session_id is not None:
-        require_session(connection, session_id)
-    return tuple([to_event(row) for row in rows])
+    if not rows and session is not None:
+        require_session(connection, session)
+    return tuple([Event(*row) for row in rows])
 
 
 def read_newest_position(connection: apsw.Connection) -> int:

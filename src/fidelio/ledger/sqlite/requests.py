@@ -9,9 +9,10 @@ import apsw
 from fidelio.errors import BadRecord, RequestClosed, RequestExists
 from fidelio.ledger.checks import request_not_found
 from fidelio.ledger.encoding import EncodedRequest
-from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request
-from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, encode_cursor
-from fidelio.ledger.sqlite.rows import REQUEST, fetch, join_sql, to_request
+from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request, RequestState
+from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
+from fidelio.ledger.rows import to_page, to_request
+from fidelio.ledger.sqlite.rows import REQUEST, fetch, join_sql
 
 _INSERT = join_sql("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")
 _SELECT = join_sql("SELECT", REQUEST, "FROM requests WHERE id = ?")
@@ -66,7 +67,13 @@ def read_request(connection: apsw.Connection, request: str) -> Request:
 
 
 def list_requests(
-    connection: apsw.Connection, *, session: str | None, state: str | None, key: str | None, cursor: str | None, limit: int
+    connection: apsw.Connection,
+    *,
+    session: str | None = None,
+    state: RequestState | None = "open",
+    key: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> Page[Request]:
     filters = {
         "session = ?": session,
@@ -79,5 +86,4 @@ def list_requests(
     size = clamp_page_size(limit)
     text = join_sql("SELECT key,", REQUEST, "FROM requests", where, "ORDER BY key LIMIT ?")
     rows = fetch(connection, text, (*conditions.values(), size + 1))
-    next_cursor = encode_cursor("requests", rows[size - 1][0]) if len(rows) > size else None
-    return Page(tuple(to_request(row[1:]) for row in rows[:size]), next_cursor)
+    return to_page("requests", rows, size, to_request)
