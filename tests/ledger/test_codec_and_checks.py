@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fidelio.errors import BadRecord
 from fidelio.ledger.checks import check_change, check_path
-from fidelio.ledger.encoding import decode, encode, encode_event, split_batches
+from fidelio.ledger.encoding import build_deletions, decode, encode, encode_event
 from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor, decode_text_cursor, encode_cursor
 from tests.support import proves
@@ -122,7 +122,7 @@ def test_no_name_with_a_control_character_is_stored(change: Change) -> None:
 @pytest.mark.parametrize("bad", [{"actor": NUL}, {"reason": NUL}, {"sessions": [NUL]}])
 def test_nothing_is_erased_with_an_actor_a_reason_or_an_id_that_cannot_be_stored(bad: dict[str, Any]) -> None:
     with pytest.raises(BadRecord):
-        split_batches(**{"sessions": ["s_a"], "actor": "ada", "reason": "asked for"} | bad)
+        build_deletions(**{"sessions": ["s_a"], "actor": "ada", "reason": "asked for", "expect": None} | bad)
 
 
 @proves("ledger.events")

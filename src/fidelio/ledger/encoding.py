@@ -18,7 +18,7 @@ import msgspec
 from fidelio.errors import BadRecord, SessionNotFound
 from fidelio.ids import new_id
 from fidelio.ledger.chain import SALT_BYTES, hash_body, hash_event, hash_session_id
-from fidelio.ledger.checks import check_change, check_label, check_session_id, check_text
+from fidelio.ledger.checks import check_change, check_label, check_redaction, check_session_id, check_text
 from fidelio.ledger.model import (
     NO_RECORD,
     Change,
@@ -35,24 +35,45 @@ from fidelio.ledger.model import (
 
 DELETED = "deleted"
 SESSION_DELETED = "session.deleted"
+REDACTED = "event.redacted"
 # Sessions per transaction: a large batch shares a single sync, but other writers wait until it ends.
 LARGEST_BATCH = 1000
 
 
-def split_batches(sessions: Sequence[str], *, actor: str, reason: str) -> Iterator[list[str]]:
-    """Split unique session ids into batches; raise `BadRecord` for an invalid value before anything is erased."""
+def build_deletions(
+    sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None
+) -> Iterator[list[Change]]:
+    """Build the last changes of sessions that are erased, in batches. `expect` has their expected sequence numbers.
+
+    Raises `BadRecord` for an invalid value before anything is erased.
+    """
     check_label(actor, "actor")
     check_text(reason, "reason")
     for session in sessions:
         check_session_id(session)
-    unique_sessions = list(dict.fromkeys(sessions))
-    return (unique_sessions[start : start + LARGEST_BATCH] for start in range(0, len(unique_sessions), LARGEST_BATCH))
+    event, seqs = NewEvent(type=SESSION_DELETED, body={"reason": reason}, actor=actor), expect or {}
+    changes = [
+        Change(session=session, expect=seqs.get(session), events=(event,), status=DELETED, reason=reason, record={})
+        for session in dict.fromkeys(sessions)
+    ]
+    return (changes[start : start + LARGEST_BATCH] for start in range(0, len(changes), LARGEST_BATCH))
 
 
-def build_deletion(session: str, *, actor: str, reason: str, expect: int | None = None) -> Change:
-    """Build the last change of a session that is erased. `expect` is its expected sequence number."""
-    event = NewEvent(type=SESSION_DELETED, body={"reason": reason}, actor=actor)
-    return Change(session=session, expect=expect, events=(event,), status=DELETED, reason=reason, record={})
+def build_redaction(session: str, seqs: Sequence[int], *, actor: str, reason: str) -> Change:
+    """Build the change that says what was redacted and by whom."""
+    check_redaction(seqs, actor, reason)
+    event = NewEvent(type=REDACTED, body={"seqs": sorted(set(seqs)), "reason": reason}, actor=actor)
+    return Change(session=session, events=(event,))
+
+
+def require_redactable(session: str, seq: int, event_type: str | None) -> None:
+    """Raise `BadRecord` for an event that cannot be redacted; without a type there is no such event."""
+    if event_type is None:
+        raise BadRecord(f"Session {session} has no event {seq}.", remedy="Pass sequence numbers of existing events.")
+    if event_type == REDACTED:
+        raise BadRecord(
+            f"Event {seq} of {session} says what was redacted and by whom; it cannot be redacted.", remedy="Leave it out."
+        )
 
 
 def session_deleted(session: str) -> SessionNotFound:

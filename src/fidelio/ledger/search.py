@@ -15,13 +15,17 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import BadQuery
-from fidelio.ledger.model import FieldMatch
+from fidelio.ledger.encoding import decode
+from fidelio.ledger.model import FieldMatch, Hit
 
 MAX_QUERY_LENGTH = 1_000
 MAX_QUERY_WORDS = 16
 MAX_WORD_LENGTH = 64
 EXCERPT_LENGTH = 120
 MAX_FIELDS = 8
+MAX_HITS = 100
+# The newest matches of a query that are ranked.
+CANDIDATES = 40
 
 # Scripts without spaces between words: every character is a word, and a query of several characters is a phrase.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -84,6 +88,25 @@ def explain_match(fields: Iterable[tuple[str, str]], terms: Sequence[Term]) -> t
     matches = [match for path, text in fields if (match := _explain_field(path, text, terms))]
     matches.sort(key=lambda match: -len(match.terms))
     return tuple(matches[:MAX_FIELDS])
+
+
+def to_event_hits(rows: Iterable[Iterable[Any]], terms: Sequence[Term]) -> Iterator[Hit]:
+    """Explain the events that a database found: session, seq, type, time and body."""
+    for session, seq, type_, time, body in rows:
+        if body is not None:
+            matches = explain_match(iter_fields(decode(body)), terms)
+            yield Hit("event", session, seq, type_, None, None, None, time, compute_rank(matches), matches)
+
+
+def to_document_hits(rows: Iterable[Iterable[Any]], terms: Sequence[Term]) -> Iterator[Hit]:
+    """Explain the documents that a database found: session, space, path, version, time and content."""
+    for session, space, path, version, time, content in rows:
+        matches = explain_match((("path", path), ("text", content.decode())), terms)
+        yield Hit("document", session, None, "document", space, path, version, time, compute_rank(matches), matches)
+
+
+def select_best(hits: Iterable[Hit], size: int) -> tuple[Hit, ...]:
+    return tuple(sorted(hits, key=lambda hit: (-hit.rank, -hit.time))[:size])
 
 
 def compute_rank(matches: Sequence[FieldMatch]) -> float:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fidelio.errors import BadRecord
 from fidelio.ledger.checks import session_not_found
-from fidelio.ledger.encoding import DELETED, EncodedChange
+from fidelio.ledger.encoding import DELETED, EncodedChange, require_redactable
 from fidelio.ledger.postgres import documents, search_index
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.search_index import SearchVectors
-
-REDACTED = "event.redacted"
 
 _LOCK_SESSION = "SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE"
 _SELECT_EVENTS = "SELECT position, seq, type FROM events WHERE session = $1 AND seq = ANY($2::bigint[])"
@@ -31,12 +28,7 @@ async def erase_events(connection: Connection, session: str, seqs: Sequence[int]
     await _lock_session(connection, session)
     found = {row["seq"]: row for row in await connection.fetch(_SELECT_EVENTS, session, seqs)}
     for seq in seqs:
-        if seq not in found:
-            raise BadRecord(f"Session {session} has no event {seq}.", remedy="Pass sequence numbers of existing events.")
-        if found[seq]["type"] == REDACTED:
-            raise BadRecord(
-                f"Event {seq} of {session} says what was redacted and by whom; it cannot be redacted.", remedy="Leave it out."
-            )
+        require_redactable(session, seq, found[seq]["type"] if seq in found else None)
     positions = [row["position"] for row in found.values()]
     await search_index.remove_events(connection, positions)
     await connection.execute(_ERASE_BODIES, positions)

@@ -11,19 +11,9 @@ from msgspec import structs
 
 from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
-from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import EncodedChange, build_deletion, encode_change, split_batches
-from fidelio.ledger.model import (
-    Change,
-    CommitResult,
-    Event,
-    Hit,
-    Lease,
-    NewEvent,
-    Query,
-    Settlement,
-)
+from fidelio.ledger.encoding import EncodedChange, build_deletions, build_redaction, encode_change
+from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
 from fidelio.ledger.postgres import erasure, jobs, reads, search
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection, Database, open_database
@@ -80,23 +70,18 @@ class PostgresLedger(Ledger):
         return await self._database.write(lambda connection: commit(connection, work))
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
-        check_redaction(seqs, actor, reason)
-        numbers = sorted(set(seqs))
-        redaction = NewEvent(type=erasure.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
-        encoded = self._encode(Change(session=session, events=(redaction,)))
+        encoded = self._encode(build_redaction(session, seqs, actor=actor, reason=reason))
 
         async def work(connection: Connection) -> CommitResult:
-            await erasure.erase_events(connection, session, numbers)
+            await erasure.erase_events(connection, session, sorted(set(seqs)))
             (result,) = await commit(connection, encoded)
             return result
 
         return await self._database.write(work)
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
-        seqs = expect or {}
-        for batch in split_batches(sessions, actor=actor, reason=reason):
-            deletions = [build_deletion(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
-            work = self._encode(*deletions)
+        for batch in build_deletions(sessions, actor=actor, reason=reason, expect=expect):
+            work = self._encode(*batch)
             await self._database.write(partial(erasure.erase_sessions, last_changes=work, actor=actor, now=self._clock()))
 
     def _encode(self, *changes: Change) -> list[tuple[EncodedChange, SearchVectors]]:

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.checks import session_not_found
-from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import Hit, Query
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.search import Term, compute_rank, explain_match, iter_fields, parse_query
-
-MAX_HITS = 100
-CANDIDATES = 40
+from fidelio.ledger.search import CANDIDATES, MAX_HITS, Term, parse_query, select_best, to_document_hits, to_event_hits
 
 _SELECT_EVENTS = """
 SELECT e.session, e.seq, e.type, e.time, e.raw FROM (
@@ -52,11 +48,12 @@ async def search(connection: Connection, query: Query) -> tuple[Hit, ...]:
         conditions.add("type = ANY({}::text[])", list(query.types))
     hits: list[Hit] = []
     if query.source != "document":
-        hits += await _find_events(connection, conditions, terms)
+        rows = await connection.fetch(_SELECT_EVENTS.format(conditions=conditions.sql), *conditions.values)
+        hits += to_event_hits(rows, terms)
     if query.source != "event" and not query.types:
-        hits += await _find_documents(connection, conditions, terms)
-    hits.sort(key=lambda hit: (-hit.rank, -hit.time))
-    return tuple(hits[:size])
+        rows = await connection.fetch(_SELECT_DOCUMENTS.format(conditions=conditions.sql), *conditions.values)
+        hits += to_document_hits(rows, terms)
+    return select_best(hits, size)
 
 
 async def _add_session_condition(connection: Connection, query: Query, conditions: Conditions) -> bool:
@@ -85,22 +82,3 @@ def _to_tsquery(term: Term) -> str:
     """Render a term as tsquery. Its words consist of letters and digits only, so nothing needs escaping."""
     quoted = [f"'{word}'" for word in term.words]
     return f"({' <-> '.join(quoted)}{':*' if term.prefix else ''})"
-
-
-async def _find_events(connection: Connection, conditions: Conditions, terms: Sequence[Term]) -> list[Hit]:
-    hits = []
-    for row in await connection.fetch(_SELECT_EVENTS.format(conditions=conditions.sql), *conditions.values):
-        if row["raw"] is not None:
-            matches = explain_match(iter_fields(decode(row["raw"])), terms)
-            identity = (row["session"], row["seq"], row["type"])
-            hits.append(Hit("event", *identity, None, None, None, row["time"], compute_rank(matches), matches))
-    return hits
-
-
-async def _find_documents(connection: Connection, conditions: Conditions, terms: Sequence[Term]) -> list[Hit]:
-    hits = []
-    for row in await connection.fetch(_SELECT_DOCUMENTS.format(conditions=conditions.sql), *conditions.values):
-        matches = explain_match((("path", row["path"]), ("text", row["content"].decode())), terms)
-        identity = (row["space"], row["path"], row["version"])
-        hits.append(Hit("document", row["session"], None, "document", *identity, row["time"], compute_rank(matches), matches))
-    return hits

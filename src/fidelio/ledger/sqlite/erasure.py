@@ -7,17 +7,14 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from fidelio.errors import BadRecord
 from fidelio.ledger.checks import session_not_found
-from fidelio.ledger.encoding import DELETED, EncodedChange
+from fidelio.ledger.encoding import DELETED, EncodedChange, require_redactable
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.documents import delete_unused_blobs
 from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.rows import fetch, join_sql
 from fidelio.ledger.sqlite.search_index import remove_event
-
-REDACTED = "event.redacted"
 
 
 def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> None:
@@ -33,13 +30,8 @@ def truncate_wal(connection: apsw.Connection) -> None:
 
 def _erase_event(connection: apsw.Connection, session: str, seq: int) -> None:
     row = connection.execute("SELECT position, type FROM events WHERE session = ? AND seq = ?", (session, seq)).get
-    if row is None:
-        raise BadRecord(f"Session {session} has no event {seq}.", remedy="Pass sequence numbers of existing events.")
-    position, type_ = row
-    if type_ == REDACTED:
-        raise BadRecord(
-            f"Event {seq} of {session} says what was redacted and by whom; it cannot be redacted.", remedy="Leave it out."
-        )
+    position, type_ = row or (0, None)
+    require_redactable(session, seq, type_)
     remove_event(connection, position)
     connection.execute("UPDATE events SET body = NULL, salt = NULL WHERE position = ?", (position,))
     blobs = fetch(connection, "DELETE FROM event_blobs WHERE position = ? RETURNING digest", (position,))

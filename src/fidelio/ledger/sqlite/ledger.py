@@ -11,19 +11,9 @@ import apsw
 
 from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
-from fidelio.ledger.checks import check_redaction
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import build_deletion, encode_change, split_batches
-from fidelio.ledger.model import (
-    Change,
-    CommitResult,
-    Event,
-    Hit,
-    Lease,
-    NewEvent,
-    Query,
-    Settlement,
-)
+from fidelio.ledger.encoding import build_deletions, build_redaction, encode_change
+from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
 from fidelio.ledger.sqlite import erasure, jobs, reads, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
@@ -75,26 +65,22 @@ class SqliteLedger(Ledger):
         )
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
-        check_redaction(seqs, actor, reason)
-        numbers = sorted(set(seqs))
-        redaction = NewEvent(type=erasure.REDACTED, body={"seqs": numbers, "reason": reason}, actor=actor)
-        encoded = encode_change(Change(session=session, events=(redaction,)), now=self._clock())
+        encoded = encode_change(build_redaction(session, seqs, actor=actor, reason=reason), now=self._clock())
 
         def work(transaction: Transaction) -> CommitResult:
             result = apply(transaction, encoded)
-            erasure.erase_events(transaction.connection, session, numbers)
+            erasure.erase_events(transaction.connection, session, sorted(set(seqs)))
             return result
 
         return await self._writer.execute(work, (session,), after_commit=erasure.truncate_wal)
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
-        now, seqs = self._clock(), expect or {}
-        for batch in split_batches(sessions, actor=actor, reason=reason):
-            deletions = [build_deletion(session, actor=actor, reason=reason, expect=seqs.get(session)) for session in batch]
-            encoded = [encode_change(change, now=now) for change in deletions]
+        now = self._clock()
+        for batch in build_deletions(sessions, actor=actor, reason=reason, expect=expect):
+            encoded = [encode_change(change, now=now) for change in batch]
             await self._writer.execute(
                 partial(erasure.erase_sessions, last_changes=encoded, actor=actor, now=now),
-                tuple(batch),
+                tuple([change.session for change in batch]),
                 after_commit=erasure.truncate_wal,
             )
 

@@ -12,16 +12,22 @@ import apsw
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.checks import session_not_found
-from fidelio.ledger.encoding import decode
 from fidelio.ledger.model import FieldMatch, Hit, Query
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.search import MAX_WORD_LENGTH, Term, compute_rank, explain_match, iter_fields, parse_query
-from fidelio.ledger.sqlite.search_index import Source, document_fields, encode_tag
+from fidelio.ledger.search import (
+    CANDIDATES,
+    MAX_HITS,
+    MAX_WORD_LENGTH,
+    Term,
+    parse_query,
+    select_best,
+    to_document_hits,
+    to_event_hits,
+)
+from fidelio.ledger.sqlite.search_index import Source, encode_tag
 
 SplitPhrases = frozenset[Term]
 
-MAX_HITS = 100
-CANDIDATES = 40
 PREFIXES_INDEXED = 2
 MAX_PREFIX_WORDS = 24
 COMMON_WORD_ROWS = 8_192
@@ -56,17 +62,19 @@ def search(connection: apsw.Connection, query: Query) -> tuple[Hit, ...]:
     limit = max(size, CANDIDATES)
     hits: list[Hit] = []
     if query.source != "document":
-        split_phrases = _find_common_phrases(connection, "event", terms)
-        hits += _find_events(
-            connection, _build_match(connection, "event", terms, split_phrases, filters), terms, split_phrases, limit
-        )
+        hits += _find(connection, "event", terms, filters, limit)
     if query.source != "event" and not query.types:
-        split_phrases = _find_common_phrases(connection, "document", terms)
-        hits += _find_documents(
-            connection, _build_match(connection, "document", terms, split_phrases, filters), terms, split_phrases, limit
-        )
-    hits.sort(key=lambda hit: (-hit.rank, -hit.time))
-    return tuple(hits[:size])
+        hits += _find(connection, "document", terms, filters, limit)
+    return select_best(hits, size)
+
+
+def _find(connection: apsw.Connection, source: Source, terms: Sequence[Term], filters: str, limit: int) -> Iterator[Hit]:
+    split_phrases = _find_common_phrases(connection, source, terms)
+    match = _build_match(connection, source, terms, split_phrases, filters)
+    select, to_hits = (_SELECT_EVENTS, to_event_hits) if source == "event" else (_SELECT_DOCUMENTS, to_document_hits)
+    for hit in to_hits(connection.execute(select, (match, limit)), terms):
+        if hit.matches and _contain_phrases(hit.matches, split_phrases):
+            yield hit
 
 
 def _build_match(
@@ -173,22 +181,3 @@ def _build_session_filter(connection: apsw.Connection, query: Query) -> list[str
     if parent is None:
         return None
     return [f"tags : {encode_tag('s' if query.relation == 'parent' else 'p', parent)}"]
-
-
-def _find_events(
-    connection: apsw.Connection, match: str, terms: Sequence[Term], split_phrases: SplitPhrases, limit: int
-) -> Iterator[Hit]:
-    for session, seq, type_, time, body in connection.execute(_SELECT_EVENTS, (match, limit)):
-        if body is not None:
-            matches = explain_match(iter_fields(decode(body)), terms)
-            if matches and _contain_phrases(matches, split_phrases):
-                yield Hit("event", session, seq, type_, None, None, None, time, compute_rank(matches), matches)
-
-
-def _find_documents(
-    connection: apsw.Connection, match: str, terms: Sequence[Term], split_phrases: SplitPhrases, limit: int
-) -> Iterator[Hit]:
-    for session, space, path, version, time, content in connection.execute(_SELECT_DOCUMENTS, (match, limit)):
-        matches = explain_match(document_fields(path, content), terms)
-        if _contain_phrases(matches, split_phrases):
-            yield Hit("document", session, None, "document", space, path, version, time, compute_rank(matches), matches)

@@ -226,12 +226,8 @@ def _remove_document(connection: apsw.Connection, space: str, path: str) -> None
         connection.execute(_DELETE_DOCUMENT, (key, encode_document(path, content), _build_tags(session, kind, parent)))
 
 
-def document_fields(path: str, content: bytes) -> tuple[tuple[str, str], ...]:
-    return (("path", path), ("text", content.decode()))
-
-
 def encode_document(path: str, content: bytes) -> str:
-    return encode_words([text for _, text in document_fields(path, content)])
+    return encode_words([path, content.decode()])
 
 
 def encode_words(fields: Sequence[str]) -> str:
