@@ -18,7 +18,8 @@ from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.executors.contract import Turn, process_options
 from fidelio.processes.ending import wait_until_ended
 from fidelio.processes.piped import spawn_piped
-from fidelio.processes.spooled import ProcessExit, adopt, find_marked, read_recorded_exit, spawn
+from fidelio.processes.spool import Spool
+from fidelio.processes.spooled import AGENT, ProcessExit, adopt, find_marked, spawn
 from fidelio.processes.table import ProcessIdentity, find_identity
 from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
@@ -40,6 +41,12 @@ async def main(directory, run, queue, *argv):
 asyncio.run(main(*sys.argv[1:]))
 """
 REPOSITORY = Path(__file__).parents[2]
+
+
+def read_recorded_exit(spool: Path) -> ProcessExit | None:
+    """The exit status that the shell around an agent has recorded."""
+    recorded = Spool(spool / AGENT).exit()
+    return None if recorded.code is None else recorded
 
 
 async def left_behind(turn: Turn, program: str, *, until: str, queue: bool = False) -> ProcessIdentity:

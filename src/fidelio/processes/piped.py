@@ -10,19 +10,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from fidelio.errors import ExecutorFailure
 from fidelio.processes.ending import GRACE_SECONDS, end_run_processes
-from fidelio.processes.spool import FROM_PIPE, GO, ProcessExit, Spool, build_failure
-from fidelio.processes.spooled import AGENT, ProcessOptions, find_program
-from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, is_alive, put_mark, require_process_table
+from fidelio.processes.spool import FROM_PIPE, GO, ProcessExit, Spool
+from fidelio.processes.spooled import AGENT, ProcessHandle, ProcessOptions, find_program
+from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, put_mark, require_process_table
 
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1 << 20
 
 
-class PipedProcess:
+class PipedProcess(ProcessHandle):
     """A process with its two streams. `reader` applies backpressure to an agent that prints more than is read.
 
     `longest` is the longest line that the reader returns: an agent that prints a longer line has exceeded the limit of its run.
@@ -33,21 +33,15 @@ class PipedProcess:
     ) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
-        self.identity = identity
+        super().__init__(identity, spool, options)
         self.reader, self.writer = child.stdout, child.stdin
         self.longest = options.output_bytes
-        self._child, self._spool, self._run = child, spool, options.run
-
-    async def __aenter__(self) -> Self:
-        return self
+        self._child = child
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-    def is_running(self) -> bool:
-        return is_alive(self.identity)
 
     async def wait_for_exit(self) -> ProcessExit:
         await self._child.wait()
@@ -57,7 +51,7 @@ class PipedProcess:
         """Close the input, at which most agents exit, and end what is left of the run."""
         self.writer.close()
         try:
-            return await end_run_processes(self._run, self.identity, grace=grace)
+            return await end_run_processes(self._options.run, self.identity, grace=grace)
         finally:
             with suppress(BrokenPipeError, ConnectionResetError):
                 await self.writer.wait_closed()
@@ -70,13 +64,6 @@ class PipedProcess:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 while await self.reader.read(_DRAIN_BYTES):
                     pass
-
-    def stderr_tail(self) -> str:
-        return self._spool.stderr_tail()
-
-    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
-        """The error for an agent that ended without its result."""
-        return build_failure(self._spool, exit_, partial)
 
 
 async def spawn_piped(

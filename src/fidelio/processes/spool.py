@@ -109,9 +109,6 @@ class Spool(msgspec.Struct, frozen=True):
         except (OSError, ValueError):
             return ProcessExit(None)
 
-    def is_recorded(self) -> bool:
-        return self._file("status").exists()
-
     def stderr_tail(self) -> str:
         """The last lines of stderr, for an error message."""
         try:
@@ -123,14 +120,6 @@ class Spool(msgspec.Struct, frozen=True):
 
     def _file(self, name: str) -> Path:
         return self.prefix.with_name(f"{self.prefix.name}.{name}")
-
-
-def build_failure(spool: Spool, exit_: ProcessExit, partial: str) -> ExecutorFailure:
-    """The error for an agent that ended without its result."""
-    how = "was killed" if exit_.code is None else f"ended with {exit_.reason.replace('.', ' ')}"
-    said = spool.stderr_tail()
-    complaint = f" It said: {said}" if said else " It said nothing about why."
-    return ExecutorFailure(f"The agent {how}.{complaint}", reason=exit_.reason, partial=partial)
 
 
 def _signal_name(code: int) -> str:

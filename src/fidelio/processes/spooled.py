@@ -37,7 +37,6 @@ from fidelio.processes.spool import (
     OutputLineSplitter,
     ProcessExit,
     Spool,
-    build_failure,
     read_chunks,
 )
 from fidelio.processes.table import (
@@ -62,7 +61,6 @@ __all__ = [
     "find_marked",
     "is_alive",
     "missing_support",
-    "read_recorded_exit",
     "spawn",
 ]
 
@@ -94,20 +92,39 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_leaving: Callable[[], bool]
 
 
-class AgentProcess:
+class ProcessHandle:
+    """A process of an agent. `identity` is that of the shell around the agent, the leader of its process session."""
+
+    def __init__(self, identity: ProcessIdentity, spool: Spool, options: ProcessOptions) -> None:
+        self.identity = identity
+        self._spool, self._options = spool, options
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def is_running(self) -> bool:
+        return is_alive(self.identity)
+
+    def stderr_tail(self) -> str:
+        return self._spool.stderr_tail()
+
+    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
+        """The error for an agent that ended without its result."""
+        how = "was killed" if exit_.code is None else f"ended with {exit_.reason.replace('.', ' ')}"
+        said = self.stderr_tail()
+        complaint = f" It said: {said}" if said else " It said nothing about why."
+        return ExecutorFailure(f"The agent {how}.{complaint}", reason=exit_.reason, partial=partial)
+
+
+class AgentProcess(ProcessHandle):
     """A process of an agent, started by this process or adopted; both behave alike."""
 
     def __init__(self, identity: ProcessIdentity, spool: Spool, options: ProcessOptions) -> None:
-        """`identity` is that of the shell around the agent, which is the leader of its process session."""
-        self.identity = identity
-        self._spool, self._options = spool, options
+        super().__init__(identity, spool, options)
         self._child: subprocess.Popen[bytes] | None = None
         self._stdout: BinaryIO | None = None
         self._stderr_size = 0
         self._input: int | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -117,9 +134,6 @@ class AgentProcess:
             return
         # After an orderly end only processes that the agent left running are ended; a short grace period is enough for them.
         await self.stop(GRACE_SECONDS if self.is_running() else 1.0)
-
-    def is_running(self) -> bool:
-        return is_alive(self.identity)
 
     async def lines(self) -> AsyncIterator[str]:
         """Yield what the agent prints, from the beginning, until it has ended.
@@ -174,13 +188,6 @@ class AgentProcess:
         finally:
             self._reap()
             self._close()
-
-    def stderr_tail(self) -> str:
-        return self._spool.stderr_tail()
-
-    def failure(self, exit_: ProcessExit, *, partial: str = "") -> ExecutorFailure:
-        """The error for an agent that ended without its result."""
-        return build_failure(self._spool, exit_, partial)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         if self._stdout is None:
@@ -280,12 +287,6 @@ async def adopt(identity: ProcessIdentity, options: ProcessOptions, *, label: st
     if process.is_running() and not belongs_to(identity, options.run):
         raise ExecutorFailure(f"Process {identity.pid} was not started for this run.", reason="not-ours")
     return process
-
-
-def read_recorded_exit(spool: Path, *, label: str = AGENT) -> ProcessExit | None:
-    """The exit status of an agent that ended without a watcher; None if none was recorded. Its output can still be adopted."""
-    files = Spool(spool / label)
-    return files.exit() if files.is_recorded() else None
 
 
 def find_program(name: str, directory: Path, environment: Mapping[str, str]) -> str:

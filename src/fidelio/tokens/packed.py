@@ -13,7 +13,7 @@ import zlib
 
 from fidelio.errors import BadToken
 from fidelio.tokens.keyring import KeyRing
-from fidelio.tokens.seal import compute_mac, decode_base64, encode_base64, is_same_mac
+from fidelio.tokens.seal import compute_mac, encode_base64, read_genuine
 
 PREFIX = "v1.gzB64."
 # A record holds at most a quarter of a megabyte of variables; the parents that wait for a session may hold as much.
@@ -25,7 +25,7 @@ _LEVEL = 1
 _GZIP_SMALL_WINDOW = 16 + 12
 _SMALL_TABLES = 4
 _GZIP_ANY_WINDOW = 16 + 15
-_SHAPE = re.compile(r"(v1\.gzB64\.([A-Za-z0-9_-]{2,})\.([0-9a-z]{6}))\.([A-Za-z0-9_-]{43})")
+_SHAPE = re.compile(r"(?P<body>v1\.gzB64\.(?P<content>[A-Za-z0-9_-]{2,})\.(?P<kid>[0-9a-z]{6}))\.(?P<mac>[A-Za-z0-9_-]{43})")
 
 
 class PackedSeal:
@@ -42,14 +42,10 @@ class PackedSeal:
 
     def open(self, token: str) -> bytes:
         """The content of a genuine token; `BadToken` otherwise."""
-        shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
-        if shape is None:
+        content = read_genuine(self._keys, self._purpose, token, _SHAPE, MAX_LENGTH)
+        if content is None:
             raise _make_bad_token()
-        body, content, kid, mac = shape.groups()
-        key = self._keys.find(kid)
-        if key is None or not is_same_mac(compute_mac(key, self._purpose, body), mac):
-            raise _make_bad_token()
-        return _decompress(decode_base64(content))
+        return _decompress(content)
 
 
 def is_packed(token: str) -> bool:

@@ -27,7 +27,9 @@ VERSION = "f1"
 MAX_LENGTH = 4096
 _EXPIRY = "exp"
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_SHAPE = re.compile(rf"({VERSION}\.([0-9a-z]{{6}})\.([A-Za-z0-9_-]{{2,}}))\.([A-Za-z0-9_-]{{43}})")
+_SHAPE = re.compile(
+    rf"(?P<body>{VERSION}\.(?P<kid>[0-9a-z]{{6}})\.(?P<content>[A-Za-z0-9_-]{{2,}}))\.(?P<mac>[A-Za-z0-9_-]{{43}})"
+)
 
 
 class Seal:
@@ -46,23 +48,24 @@ class Seal:
 
     def open(self, token: str, *, now: int) -> dict[str, Any]:
         """The payload of a genuine token; `BadToken` or `ExpiredToken` otherwise."""
-        shape = _SHAPE.fullmatch(token) if len(token) <= MAX_LENGTH else None
-        if shape is None:
+        content = read_genuine(self._keys, self._purpose, token, _SHAPE, MAX_LENGTH)
+        if content is None:
             raise _make_bad_token()
-        body, kid, content, mac = shape.groups()
-        key = self._keys.find(kid)
-        if key is None or not is_same_mac(compute_mac(key, self._purpose, body), mac):
-            raise _make_bad_token()
-        return _check_expiry(msgspec.json.decode(decode_base64(content), type=dict[str, Any]), now)
+        return _check_expiry(msgspec.json.decode(content, type=dict[str, Any]), now)
 
 
 def compute_mac(key: Key, purpose: bytes, body: str) -> str:
     return encode_base64(hmac.digest(key.secret, purpose + b"\0" + body.encode(), "sha256"))
 
 
-def is_same_mac(expected: str, received: str) -> bool:
-    """Compare in constant time, to prevent timing attacks."""
-    return hmac.compare_digest(expected, received)
+def read_genuine(keys: KeyRing, purpose: bytes, token: str, shape: re.Pattern[str], max_length: int) -> bytes | None:
+    """The content of a genuine token, otherwise None. `shape` has the groups body, kid, content and mac."""
+    match = shape.fullmatch(token) if len(token) <= max_length else None
+    key = keys.find(match["kid"]) if match else None
+    # Compared in constant time, to prevent timing attacks.
+    if match and key and hmac.compare_digest(compute_mac(key, purpose, match["body"]), match["mac"]):
+        return decode_base64(match["content"])
+    return None
 
 
 def read_unverified(token: str) -> dict[str, Any] | None:

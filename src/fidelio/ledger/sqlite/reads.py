@@ -20,7 +20,7 @@ from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.rows import SESSION, to_page
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
-from fidelio.ledger.sqlite.errors import translate_error
+from fidelio.ledger.sqlite.errors import translate_errors
 from fidelio.ledger.sqlite.rows import EVENT, fetch, join_sql
 
 
@@ -37,9 +37,8 @@ class ReadPool:
     def connection(self) -> Iterator[apsw.Connection]:
         connection = self._acquire()
         try:
-            yield connection
-        except apsw.Error as error:
-            raise translate_error(error, self._options.path) from error
+            with translate_errors(self._options.path):
+                yield connection
         finally:
             self._release(connection)
 

@@ -90,10 +90,6 @@ class Writer:
             self._require_open()
             self._queue.put(WakeUp(needs_index=True))
 
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
     def close(self) -> None:
         """Finish the queued work and stop the thread. Blocks, so call it in a thread."""
         with self._lock:
