@@ -112,7 +112,7 @@ class RequestContext(msgspec.Struct, frozen=True):
 
 
 # Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
-OpenRequest = Callable[[str, Mapping[str, Any]], RequestContext]
+ContextFactory = Callable[[str, Mapping[str, Any]], RequestContext]
 
 
 class _Call(msgspec.Struct):
@@ -264,7 +264,7 @@ class Protocol:
     def connect(self, peer: Peer | None = None) -> ClientConnection:
         return ClientConnection(self, peer or Peer())
 
-    async def answer(self, message: Mapping[str, Any], open_request: OpenRequest) -> dict[str, Any]:
+    async def answer(self, message: Mapping[str, Any], open_request: ContextFactory) -> dict[str, Any]:
         """Return the response to a request, or an error response."""
         try:
             method, params = _read_request(message)
