@@ -52,7 +52,7 @@ class ChainVerdict(msgspec.Struct, frozen=True):
 
 
 class ChainVerifier:
-    """Verifies a chain from its first event, one event at a time; raises `ChainBroken` at the first invalid event.
+    """Verifies a chain event by event, from the first; raises `ChainBroken` at the first invalid event.
 
     A chain alone does not reveal that events at its end were removed. Pass hashes that were recorded earlier as
     `expected_heads` of `finish`: the chain must contain each of them.
