@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
+from fidelio.toolkit import ToolHandlers, ToolTable
 
 if TYPE_CHECKING:
     from fidelio.app.application import Application
-    from fidelio.surfaces.mcp.endpoint import ServedTools
 
 DEFAULT = "sessions"
-DIALECTS = (DEFAULT, "gates", "navigator")
+_HANDLERS = {DEFAULT: "SessionsDialect", "gates": "GatesDialect", "navigator": "NavigatorDialect"}
+DIALECTS = tuple(_HANDLERS)
 TOOLSETS = ("workflows", "orchestrator")
 
 
@@ -19,31 +23,21 @@ def endpoint_path(dialect: str) -> str:
 
 
 def load_tools(dialect: str, app: Application) -> ServedTools:
-    return _LOADERS[dialect](app)
+    """Load the tools of a dialect, or of the orchestrator. Their handlers and the services are loaded by the first call."""
+    if dialect == "orchestrator":
+        from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools  # noqa: PLC0415  # a server loads only the tools that it serves
 
+        return open_tools(app)
+    declarations = import_module(f"{__name__}.{dialect}.declarations")
 
-def _load_sessions(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.sessions.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
+    def load_handlers() -> ToolHandlers:
+        handlers: ToolHandlers = getattr(import_module(f"{__name__}.{dialect}.handlers"), _HANDLERS[dialect])(app)
+        return handlers
 
-    return open_tools(app)
-
-
-def _load_gates(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.gates.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
-
-    return open_tools(app)
-
-
-def _load_navigator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.dialects.navigator.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
-
-    return open_tools(app)
-
-
-def _load_orchestrator(app: Application) -> ServedTools:
-    from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools  # noqa: PLC0415  # a server loads only the dialect that it serves
-
-    return open_tools(app)
-
-
-_LOADERS = {"sessions": _load_sessions, "gates": _load_gates, "navigator": _load_navigator, "orchestrator": _load_orchestrator}
+    return ServedTools(
+        ToolTable(declarations.TOOLS, load_handlers),
+        instructions=declarations.INSTRUCTIONS,
+        resources=list_schema_resources() if dialect == DEFAULT else (),
+        program=app.program,
+        ask=app.ask,
+    )

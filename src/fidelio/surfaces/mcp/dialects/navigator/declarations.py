@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.app.application import Application
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.navigator import parameters as p
 from fidelio.surfaces.mcp.dialects.sessions.declarations import HEALTH_CHECK
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NoParameters
-from fidelio.surfaces.mcp.endpoint import ServedTools
-from fidelio.toolkit import Tool, ToolHandlers, ToolTable
+from fidelio.toolkit import Tool
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow step by step. Call get_activities or list_workflows to find what fits, then "
@@ -158,17 +156,3 @@ TOOLS: tuple[Tool[Any], ...] = (
         read_only=True,
     ),
 )
-
-
-def open_tools(app: Application) -> ServedTools:
-    def load_handlers() -> ToolHandlers:
-        from fidelio.surfaces.mcp.dialects.navigator.handlers import NavigatorDialect  # noqa: PLC0415  # the first call loads the services, not the start
-
-        return NavigatorDialect(app)
-
-    return ServedTools(
-        ToolTable(TOOLS, load_handlers),
-        instructions=INSTRUCTIONS,
-        program=app.program,
-        ask=app.ask,
-    )

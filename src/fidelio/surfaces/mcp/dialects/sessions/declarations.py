@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fidelio.app.application import Application
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.sessions import parameters as p
-from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
-from fidelio.toolkit import Tool, ToolHandlers, ToolTable
+from fidelio.toolkit import Tool
 
 INSTRUCTIONS = (
     "Fidelio leads you through a workflow one activity at a time. Call discover for the procedure: list_workflows, "
@@ -147,18 +145,3 @@ TOOLS: tuple[Tool[Any], ...] = (
         read_only=True,
     ),
 )
-
-
-def open_tools(app: Application) -> ServedTools:
-    def load_handlers() -> ToolHandlers:
-        from fidelio.surfaces.mcp.dialects.sessions.handlers import SessionsDialect  # noqa: PLC0415  # the first call loads the services, not the start
-
-        return SessionsDialect(app)
-
-    return ServedTools(
-        ToolTable(TOOLS, load_handlers),
-        instructions=INSTRUCTIONS,
-        resources=list_schema_resources(),
-        program=app.program,
-        ask=app.ask,
-    )
