@@ -8,7 +8,7 @@ in parts. `required` lists the keys that are always present.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
 
@@ -20,8 +20,22 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 BOOLEAN_OR_NULL: Schema = {"type": ["boolean", "null"]}
 
 
-def object_schema(*required: str, **properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": list(required)}
+class _Optional(NamedTuple):
+    schema: Schema
+
+
+Properties = dict[str, Schema | _Optional]
+
+
+def object_schema(**properties: Schema | _Optional) -> Schema:
+    """Build the schema of an object. All properties are required except those of `optional`."""
+    required = [name for name, schema in properties.items() if not isinstance(schema, _Optional)]
+    schemas = {name: schema.schema if isinstance(schema, _Optional) else schema for name, schema in properties.items()}
+    return {"type": "object", "properties": schemas, "required": required}
+
+
+def optional(**properties: Schema) -> Properties:
+    return {name: _Optional(schema) for name, schema in properties.items()}
 
 
 def array_schema(item: Schema) -> Schema:
@@ -29,41 +43,25 @@ def array_schema(item: Schema) -> Schema:
 
 
 TEXTS = array_schema(TEXT)
-_WARNED = {"session_token": TEXT, "warnings": TEXTS}
-_EFFECT = object_schema(setVariable=OBJECT, transitionTo=TEXT, skipActivities=TEXTS)
-TRANSITIONS = array_schema(
-    object_schema("to", "holds", "default", to=TEXT, holds=BOOLEAN_OR_NULL, default=BOOLEAN, condition=TEXT)
-)
+_WARNINGS = optional(warnings=TEXTS)
+_EFFECT = object_schema(**optional(setVariable=OBJECT, transitionTo=TEXT, skipActivities=TEXTS))
+TRANSITIONS = array_schema(object_schema(to=TEXT, holds=BOOLEAN_OR_NULL, default=BOOLEAN, **optional(condition=TEXT)))
 HEALTH_CHECK = object_schema(
-    "status",
-    "server",
-    "version",
-    "workflows_available",
-    "uptime_seconds",
     status=TEXT,
     server=TEXT,
     version=TEXT,
     workflows_available=INTEGER,
     uptime_seconds=INTEGER,
 )
-_WORKFLOW = object_schema("id", "version", "title", id=TEXT, version=TEXT, title=TEXT, description=TEXT_OR_NULL)
+_WORKFLOW = object_schema(id=TEXT, version=TEXT, title=TEXT, **optional(description=TEXT_OR_NULL))
 START_SESSION = object_schema(
-    "workflow",
-    "session_token",
     workflow=_WORKFLOW,
-    inherited=BOOLEAN,
-    adopted=BOOLEAN,
-    recovered=BOOLEAN,
-    warning=TEXT,
-    **_WARNED,
+    **optional(inherited=BOOLEAN, adopted=BOOLEAN, recovered=BOOLEAN, warning=TEXT),
+    session_token=TEXT,
+    **_WARNINGS,
 )
-_PARENT = object_schema("session_id", "workflow_id", session_id=TEXT, workflow_id=TEXT, activity=TEXT, version=TEXT)
+_PARENT = object_schema(session_id=TEXT, workflow_id=TEXT, **optional(activity=TEXT, version=TEXT))
 _LAST_CHECKPOINT = object_schema(
-    "activity_id",
-    "checkpoint_id",
-    "state",
-    "option_id",
-    "timestamp",
     activity_id=TEXT,
     checkpoint_id=TEXT,
     state={"enum": ["open", "answered", "dismissed"]},
@@ -72,119 +70,79 @@ _LAST_CHECKPOINT = object_schema(
 )
 _STATUS: Schema = {"enum": ["active", "blocked", "completed", "cancelled"]}
 GET_WORKFLOW_STATUS = object_schema(
-    "status",
-    "current_activity",
-    "completed_activities",
-    "workflow",
-    "variables",
-    "open_checkpoint",
-    "transitions",
-    "session_token",
     status=_STATUS,
     current_activity=TEXT,
     completed_activities=TEXTS,
     # A workflow whose definition is missing or broken still has its id.
-    workflow=object_schema("id", id=TEXT, version=TEXT, title=TEXT),
+    workflow=object_schema(id=TEXT, **optional(version=TEXT, title=TEXT)),
     variables=OBJECT,
     open_checkpoint=TEXT_OR_NULL,
-    pending_checkpoints=TEXTS,
-    last_checkpoint=_LAST_CHECKPOINT,
+    **optional(pending_checkpoints=TEXTS, last_checkpoint=_LAST_CHECKPOINT),
     transitions=TRANSITIONS,
-    parent=_PARENT,
-    suspended_by=TEXT,
-    unverified=BOOLEAN,
-    claims_to_continue=TEXT_OR_NULL,
-    **_WARNED,
+    **optional(parent=_PARENT, suspended_by=TEXT, unverified=BOOLEAN, claims_to_continue=TEXT_OR_NULL),
+    session_token=TEXT,
+    **_WARNINGS,
 )
 NEXT_ACTIVITY = object_schema(
-    "activity_id",
-    "name",
-    "status",
-    "transitions",
-    "session_token",
     activity_id=TEXT,
     name=TEXT,
     status=_STATUS,
     transitions=TRANSITIONS,
-    **_WARNED,
+    session_token=TEXT,
+    **_WARNINGS,
 )
 YIELD_CHECKPOINT = object_schema(
-    "status",
-    "checkpoint_id",
-    "checkpoint_handle",
-    "message",
     status={"const": "yielded"},
     checkpoint_id=TEXT,
     checkpoint_handle=TEXT,
-    request_id=TEXT,
-    already_resolved=BOOLEAN,
-    resolved_option=TEXT_OR_NULL,
-    effect=_EFFECT,
+    **optional(request_id=TEXT, already_resolved=BOOLEAN, resolved_option=TEXT_OR_NULL, effect=_EFFECT),
     message=TEXT,
-    warnings=TEXTS,
+    **_WARNINGS,
 )
-_ANSWER = {"option_id": TEXT_OR_NULL, "effect": _EFFECT, "dismissed": BOOLEAN, "answered_by": TEXT, "channel": TEXT}
-_ANSWERED = ("option_id", "effect", "answered_by", "channel")
+_ANSWER: Properties = {
+    "option_id": TEXT_OR_NULL,
+    "effect": _EFFECT,
+    **optional(dismissed=BOOLEAN),
+    "answered_by": TEXT,
+    "channel": TEXT,
+}
 RESUME_CHECKPOINT = object_schema(
-    "status",
-    "message",
-    "checkpoint_id",
-    *_ANSWERED,
-    "variables",
-    "session_token",
     status={"const": "resumed"},
     message=TEXT,
     checkpoint_id=TEXT,
     variables=OBJECT,
     **_ANSWER,
-    **_WARNED,
+    session_token=TEXT,
+    **_WARNINGS,
 )
-_RESOLVED = {
+_RESOLVED: Properties = {
     "checkpoint_id": TEXT,
     "resolved": {"const": True},
-    "resolved_option": TEXT,
-    "effect": _EFFECT,
-    "dismissed": BOOLEAN,
+    **optional(resolved_option=TEXT, effect=_EFFECT, dismissed=BOOLEAN),
 }
-RESPOND_CHECKPOINT = object_schema(
-    "checkpoint_id", "resolved", "checkpoint_handle", **_RESOLVED, checkpoint_handle=TEXT, warnings=TEXTS
-)
-RESPOND_PENDING_CHECKPOINT = object_schema(
-    "checkpoint_id", "resolved", "session_token", "remaining_checkpoints", **_RESOLVED, remaining_checkpoints=TEXTS, **_WARNED
-)
-_OPTION = object_schema("id", "label", id=TEXT, label=TEXT, description=TEXT, effect=_EFFECT)
+RESPOND_CHECKPOINT = object_schema(**_RESOLVED, checkpoint_handle=TEXT, **_WARNINGS)
+RESPOND_PENDING_CHECKPOINT = object_schema(**_RESOLVED, remaining_checkpoints=TEXTS, session_token=TEXT, **_WARNINGS)
+_OPTION = object_schema(id=TEXT, label=TEXT, **optional(description=TEXT, effect=_EFFECT))
 GET_CHECKPOINT = {
     **object_schema(
-        "id",
-        "name",
-        "message",
-        "options",
-        "condition_holds",
-        "session_token",
         id=TEXT,
         name=TEXT,
         message=TEXT,
         options=array_schema(_OPTION),
         condition_holds=BOOLEAN_OR_NULL,
-        answered_by=TEXT,
-        pending=BOOLEAN,
-        answer=object_schema(*_ANSWERED, **_ANSWER),
-        **_WARNED,
+        **optional(answered_by=TEXT, pending=BOOLEAN, answer=object_schema(**_ANSWER)),
+        session_token=TEXT,
+        **_WARNINGS,
     ),
     # Further keys of the definition.
     "additionalProperties": True,
 }
 QUESTION = object_schema(
-    "id",
-    "name",
-    "message",
-    "options",
     id=TEXT,
     name=TEXT,
     message=TEXT,
-    options=array_schema(object_schema("id", "label", id=TEXT, label=TEXT, description=TEXT)),
-    answered_by=TEXT,
-    request_id=TEXT,
+    options=array_schema(object_schema(id=TEXT, label=TEXT, **optional(description=TEXT))),
+    **optional(answered_by=TEXT, request_id=TEXT),
 )
-NAV_CHECKPOINT = object_schema("active", "message", "state", active=BOOLEAN, checkpoint=QUESTION, message=TEXT, state=TEXT)
-VALIDATE_TRANSITION = object_schema("valid", valid=BOOLEAN, reason=TEXT)
+NAV_CHECKPOINT = object_schema(active=BOOLEAN, **optional(checkpoint=QUESTION), message=TEXT, state=TEXT)
+VALIDATE_TRANSITION = object_schema(valid=BOOLEAN, **optional(reason=TEXT))

@@ -19,67 +19,52 @@ from fidelio.surfaces.mcp.schemas import (
     Schema,
     array_schema,
     object_schema,
+    optional,
 )
 from fidelio.surfaces.mcp.toolsets.orchestrator import parameters as p
 from fidelio.toolkit import Tool, ToolHandlers, ToolTable
 
 _STATUS: Schema = {"enum": ["running", "finished", "not_existent"]}
-_OPTION = object_schema("id", "label", id=TEXT, label=TEXT)
-_QUESTION = object_schema(
-    "request_id", "kind", "text", "options", request_id=TEXT, kind=TEXT, text=TEXT, options=array_schema(_OPTION), detail=OBJECT
-)
-_QUESTIONS = {"questions": array_schema(_QUESTION)}
+_OPTION = object_schema(id=TEXT, label=TEXT)
+_QUESTION = object_schema(request_id=TEXT, kind=TEXT, text=TEXT, options=array_schema(_OPTION), **optional(detail=OBJECT))
+_QUESTIONS = optional(questions=array_schema(_QUESTION))
 _RUN: dict[str, Schema] = {"session_name": TEXT, "session_id": TEXT, "run": INTEGER, "status": _STATUS, "state": TEXT}
-_USAGE = object_schema(
-    "turns",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    turns=INTEGER,
-    input_tokens=INTEGER,
-    output_tokens=INTEGER,
-    cost_usd={"type": "number"},
-)
+_USAGE = object_schema(turns=INTEGER, input_tokens=INTEGER, output_tokens=INTEGER, cost_usd={"type": "number"})
 # A session that does not exist has only `status`.
 _SESSION_STATUS = object_schema(
-    "status",
-    **_RUN,
-    reason=TEXT,
-    detail=TEXT,
-    last_activity=TEXT,
-    tool_calls=INTEGER,
-    usage=_USAGE,
-    started_at=TEXT,
-    ended_at=TEXT,
-    question=TEXT,
-    queued_messages=INTEGER,
-    changes=TEXT,
+    **{**optional(**_RUN), "status": _STATUS},
+    **optional(
+        reason=TEXT,
+        detail=TEXT,
+        last_activity=TEXT,
+        tool_calls=INTEGER,
+        usage=_USAGE,
+        started_at=TEXT,
+        ended_at=TEXT,
+        question=TEXT,
+        queued_messages=INTEGER,
+        changes=TEXT,
+    ),
     **_QUESTIONS,
 )
-_ACCEPTED = object_schema(*_RUN, "message", **_RUN, message=TEXT, **_QUESTIONS)
+_ACCEPTED = object_schema(**_RUN, message=TEXT, **_QUESTIONS)
 # `data` may be any JSON; the output schema of the blueprint describes it.
-_RESULT_PROPERTIES: dict[str, Schema] = {"result": TEXT, "data": {}, "next_offset": INTEGER}
-_RESULT = object_schema(*_RUN, "result", **_RUN, **_RESULT_PROPERTIES)
+_RESULT_DETAILS = optional(data={}, next_offset=INTEGER)
+_RESULT = object_schema(**_RUN, result=TEXT, **_RESULT_DETAILS)
 # `result` after the end of the run, `message` before.
-_RESULT_OR_MESSAGE = object_schema(*_RUN, **_RUN, **_RESULT_PROPERTIES, message=TEXT, **_QUESTIONS)
+_RESULT_OR_MESSAGE = object_schema(**_RUN, **optional(result=TEXT), **_RESULT_DETAILS, **optional(message=TEXT), **_QUESTIONS)
 _SESSION = object_schema(
-    "name",
-    "session_id",
-    "project_dir",
-    "status",
-    "state",
     name=TEXT,
     session_id=TEXT,
     project_dir=TEXT,
     status=_STATUS,
     state=TEXT,
-    blueprint=TEXT_OR_NULL,
-    updated_at=TEXT,
+    **optional(blueprint=TEXT_OR_NULL, updated_at=TEXT),
     **_QUESTIONS,
 )
-_BLUEPRINT = object_schema("name", "description", "permissions", name=TEXT, description=TEXT, permissions=TEXT)
-_BROKEN = object_schema("name", "error", name=TEXT, error=TEXT)
-_EVENT = object_schema("seq", "type", "time", "body", seq=INTEGER, type=TEXT, time=TEXT, body=OBJECT)
+_BLUEPRINT = object_schema(name=TEXT, description=TEXT, permissions=TEXT)
+_BROKEN = object_schema(name=TEXT, error=TEXT)
+_EVENT = object_schema(seq=INTEGER, type=TEXT, time=TEXT, body=OBJECT)
 
 INSTRUCTIONS = (
     "Fidelio starts and watches other coding agents. list_agent_blueprints shows what can be started; start_agent_session with "
@@ -96,12 +81,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         read_only=True,
         idempotent=True,
         output_schema=object_schema(
-            "total",
-            "agents",
-            total=INTEGER,
-            agents=array_schema(_BLUEPRINT),
-            broken=array_schema(_BROKEN),
-            next_cursor=TEXT,
+            total=INTEGER, agents=array_schema(_BLUEPRINT), **optional(broken=array_schema(_BROKEN), next_cursor=TEXT)
         ),
     ),
     Tool(
@@ -111,7 +91,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         p.ListSessions,
         read_only=True,
         idempotent=True,
-        output_schema=object_schema("total", "sessions", total=INTEGER, sessions=array_schema(_SESSION), next_cursor=TEXT),
+        output_schema=object_schema(total=INTEGER, sessions=array_schema(_SESSION), **optional(next_cursor=TEXT)),
     ),
     Tool(
         "start_agent_session",
@@ -138,7 +118,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         p.DeleteAllSessions,
         destructive=True,
         idempotent=True,
-        output_schema=object_schema("message", "removed", message=TEXT, removed=INTEGER),
+        output_schema=object_schema(message=TEXT, removed=INTEGER),
     ),
     Tool(
         "get_agent_session_status",
@@ -167,16 +147,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         p.WaitForSessions,
         read_only=True,
         idempotent=True,
-        output_schema=object_schema(
-            "finished",
-            "running",
-            "deleted",
-            "sessions",
-            finished=TEXTS,
-            running=TEXTS,
-            deleted=TEXTS,
-            sessions=array_schema(_SESSION),
-        ),
+        output_schema=object_schema(finished=TEXTS, running=TEXTS, deleted=TEXTS, sessions=array_schema(_SESSION)),
     ),
     Tool(
         "stop_agent_session",
@@ -192,15 +163,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         "Stops and permanently deletes one agent session; its name is free again.",
         p.SessionReference,
         destructive=True,
-        output_schema=object_schema(
-            "session_name",
-            "session_id",
-            "status",
-            session_name=TEXT,
-            session_id=TEXT,
-            status=_STATUS,
-            kept_worktree=TEXT,
-        ),
+        output_schema=object_schema(session_name=TEXT, session_id=TEXT, status=_STATUS, **optional(kept_worktree=TEXT)),
     ),
     Tool(
         "send_agent_message",
@@ -217,9 +180,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         p.GetEvents,
         read_only=True,
         idempotent=True,
-        output_schema=object_schema(
-            "events", "next_after", "more", events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS
-        ),
+        output_schema=object_schema(events=array_schema(_EVENT), next_after=INTEGER, more=BOOLEAN, **_QUESTIONS),
     ),
     Tool(
         "answer_agent_question",
@@ -238,16 +199,10 @@ TOOLS: tuple[Tool[Any], ...] = (
         p.RunWorkflow,
         open_world=True,
         output_schema=object_schema(
-            "session_id",
-            "workflow_id",
-            "status",
             session_id=TEXT,
             workflow_id=TEXT,
             status=TEXT,
-            activity=TEXT,
-            completed_activities=TEXTS,
-            question=TEXT,
-            reason=TEXT,
+            **optional(activity=TEXT, completed_activities=TEXTS, question=TEXT, reason=TEXT),
         ),
     ),
 )
