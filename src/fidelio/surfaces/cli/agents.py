@@ -53,6 +53,10 @@ def _resolve_project(project: str | None) -> str | None:
     return None if project is None else resolve_project(project)
 
 
+def _read_text(_: click.Context, __: click.Parameter, text: str) -> str:
+    return sys.stdin.read() if text == "-" else text
+
+
 @agents_command.command("blueprints")
 @project_option
 @json_option
@@ -84,32 +88,28 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @json_option
 @with_cli_context
-def list_sessions(
+async def list_sessions(
     cli: CliContext, project: str | None, state: str | None, limit: int, after: str | None, as_json: bool
 ) -> None:
     """List agent sessions, newest first."""
-
-    async def work() -> None:
-        async with cli.agents() as service:
-            page = await service.list(_resolve_project(project), status=state, cursor=after, limit=limit)
-            total = await service.count(_resolve_project(project), status=state)
-        if as_json:
-            print_json(sessions_json(page.items, page.next, total))
-        elif not page.items:
-            click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
-        else:
-            print_table(
-                [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
-            )
-            if page.next:
-                click.echo(f"More: {cli.program} agents list --after {page.next}")
-
-    run_async(work())
+    async with cli.agents() as service:
+        page = await service.list(_resolve_project(project), status=state, cursor=after, limit=limit)
+        total = await service.count(_resolve_project(project), status=state)
+    if as_json:
+        print_json(sessions_json(page.items, page.next, total))
+    elif not page.items:
+        click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
+    else:
+        print_table(
+            [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
+        )
+        if page.next:
+            click.echo(f"More: {cli.program} agents list --after {page.next}")
 
 
 @agents_command.command("start")
 @click.argument("name")
-@click.argument("prompt")
+@click.argument("prompt", callback=_read_text)
 @click.option("--blueprint", "-b", help="The blueprint to start from; `fidelio agents blueprints` lists them.")
 @click.option("--executor", help="The executor, if the blueprint names none; `fidelio doctor` lists those that work here.")
 @click.option("--model", help="The model, instead of the blueprint's.")
@@ -118,53 +118,42 @@ def list_sessions(
 @click.option("--project", metavar="DIR", help="Where the agent works (default: the working directory).")
 @json_option
 @with_cli_context
-def start(cli: CliContext, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any) -> int:
+async def start(
+    cli: CliContext, /, name: str, prompt: str, detach: bool, project: str | None, as_json: bool, **more: Any
+) -> int:
     """Start an agent session NAME with PROMPT (- reads it from standard input)."""
     more["worktree"] = more["worktree"] or None
-    parameters = StartAgent(
-        name=name, prompt=_read_text(prompt), project=_resolve_project(project), parent=calling_session(), **more
-    )
+    parameters = StartAgent(name=name, prompt=prompt, project=_resolve_project(project), parent=calling_session(), **more)
 
-    async def work() -> int:
-        async with cli.agents(host=not detach) as service:
-            return await _follow_start(cli, service, await service.start(parameters), detach=detach, as_json=as_json)
-
-    return run_async(work())
+    async with cli.agents(host=not detach) as service:
+        return await _follow_start(cli, service, await service.start(parameters), detach=detach, as_json=as_json)
 
 
 @agents_command.command("resume")
 @click.argument("name")
-@click.argument("prompt")
+@click.argument("prompt", callback=_read_text)
 @click.option("--detach", is_flag=True, help="Return immediately; the agent works in the background.")
 @project_option
 @json_option
 @with_cli_context
-def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
+async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
     """Continue the session NAME with a new PROMPT. The agent keeps its conversation."""
-
-    async def work() -> int:
-        async with cli.agents(host=not detach) as service:
-            session = await service.resume(name, _read_text(prompt), _resolve_project(project), by=calling_actor())
-            return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
-
-    return run_async(work())
+    async with cli.agents(host=not detach) as service:
+        session = await service.resume(name, prompt, _resolve_project(project), by=calling_actor())
+        return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
 
 
 @agents_command.command("send")
 @click.argument("name")
-@click.argument("message")
+@click.argument("message", callback=_read_text)
 @project_option
 @json_option
 @with_cli_context
-def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
+async def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
     """Send MESSAGE to the session NAME. A busy agent gets it with its next turn."""
-
-    async def work() -> int:
-        async with cli.agents(host=False) as service:
-            session = await service.send(name, _read_text(message), _resolve_project(project), by=calling_actor())
-            return await _follow_start(cli, service, session, detach=True, as_json=as_json)
-
-    return run_async(work())
+    async with cli.agents(host=False) as service:
+        session = await service.send(name, message, _resolve_project(project), by=calling_actor())
+        return await _follow_start(cli, service, session, detach=True, as_json=as_json)
 
 
 @agents_command.command("status")
@@ -172,15 +161,11 @@ def send(cli: CliContext, name: str, message: str, project: str | None, as_json:
 @project_option
 @json_option
 @with_cli_context
-def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
+async def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Show the state of the session NAME, and the questions that wait for you."""
-
-    async def work() -> None:
-        async with cli.agents() as service:
-            session = await service.find(name, _resolve_project(project))
-            print_session(cli, session, as_json=as_json, requests=await service.questions(session))
-
-    run_async(work())
+    async with cli.agents() as service:
+        session = await service.find(name, _resolve_project(project))
+        print_session(cli, session, as_json=as_json, requests=await service.questions(session))
 
 
 @agents_command.command("result")
@@ -189,18 +174,14 @@ def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> No
 @project_option
 @json_option
 @with_cli_context
-def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
+async def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
     """Print the result of the session NAME."""
-
-    async def work() -> None:
-        async with cli.agents() as service:
-            found = await _load_result(service, name, _resolve_project(project), None if run is None else str(run))
-        if as_json:
-            print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
-        else:
-            click.echo(_escape_lines(found.text))
-
-    run_async(work())
+    async with cli.agents() as service:
+        found = await _load_result(service, name, _resolve_project(project), None if run is None else str(run))
+    if as_json:
+        print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
+    else:
+        click.echo(_escape_lines(found.text))
 
 
 @agents_command.command("wait")
@@ -210,30 +191,29 @@ def result(cli: CliContext, name: str, run: int | None, project: str | None, as_
 @project_option
 @json_option
 @with_cli_context
-def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool) -> int:
+async def wait(
+    cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | None, project: str | None, as_json: bool
+) -> int:
     """Wait until the sessions NAMES have finished.
 
     Exit code 5: the timeout has passed first. Exit code 4: a session was deleted.
     """
 
-    async def work() -> int:
+    try:
         async with cli.agents() as service:
             sessions = [await service.find(name, _resolve_project(project)) for name in names]
             async with asyncio.timeout(timeout):
                 found = await _wait_finished(service, sessions, any_=any_)
             for session in found:
                 print_session(cli, session, as_json=as_json, requests=await service.questions(session))
-        existing = {session.id for session in found}
-        deleted = [session for session in sessions if session.id not in existing]
-        for session in deleted:
-            click.echo(f"fidelio: {session.name} was deleted.", err=True)
-        return 4 if deleted and not (any_ and found) else 0
-
-    try:
-        return run_async(work())
     except TimeoutError:
         click.echo("fidelio: The sessions are still running.", err=True)
         return 5
+    existing = {session.id for session in found}
+    deleted = [session for session in sessions if session.id not in existing]
+    for session in deleted:
+        click.echo(f"fidelio: {session.name} was deleted.", err=True)
+    return 4 if deleted and not (any_ and found) else 0
 
 
 @agents_command.command("stop")
@@ -241,14 +221,10 @@ def wait(cli: CliContext, names: tuple[str, ...], any_: bool, timeout: float | N
 @project_option
 @json_option
 @with_cli_context
-def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
+async def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME and all processes that it has started."""
-
-    async def work() -> None:
-        async with cli.agents() as service:
-            print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
-
-    run_async(work())
+    async with cli.agents() as service:
+        print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
 
 
 @agents_command.command("delete")
@@ -285,24 +261,20 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
 @project_option
 @json_option
 @with_cli_context
-def events(cli: CliContext, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
+async def events(cli: CliContext, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
     """Show the events of the session NAME: what the agent said and did."""
-
-    async def work() -> None:
-        async with cli.agents() as service:
-            session, last_seq = await service.find(name, _resolve_project(project)), after
-            while True:
-                page = await service.events(session.id, after=last_seq, limit=200)
-                for event in page:
-                    print_event(event, as_json=as_json)
-                    last_seq = event.seq
-                if len(page) == 200:
-                    continue
-                if not follow or not (await service.find(session.id)).run.is_active:
-                    return
-                await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
-
-    run_async(work())
+    async with cli.agents() as service:
+        session, last_seq = await service.find(name, _resolve_project(project)), after
+        while True:
+            page = await service.events(session.id, after=last_seq, limit=200)
+            for event in page:
+                print_event(event, as_json=as_json)
+                last_seq = event.seq
+            if len(page) == 200:
+                continue
+            if not follow or not (await service.find(session.id)).run.is_active:
+                return
+            await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
 
 
 def _print_remains(deleted: DeletionResult) -> None:
@@ -383,10 +355,6 @@ async def _find_existing(service: AgentService, sessions: list[AgentSession]) ->
         with suppress(AgentSessionNotFound):
             found.append(await service.find(session.id))
     return found
-
-
-def _read_text(text: str) -> str:
-    return sys.stdin.read() if text == "-" else text
 
 
 def _escape_lines(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,7 +79,18 @@ class CliContext(msgspec.Struct, frozen=True, dict=True):
             yield await application.agents(host=host)
 
 
-with_cli_context = click.make_pass_decorator(CliContext)
+def with_cli_context(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a command with the `CliContext`, in an event loop if it is a coroutine function.
+
+    A command that reads from the terminal is no coroutine function: in an event loop Ctrl-C would not interrupt it.
+    """
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        result = command(*arguments, **options)
+        return run_async(result) if isinstance(result, Coroutine) else result
+
+    return click.make_pass_decorator(CliContext)(run)
 
 
 def calling_session() -> str | None:

@@ -21,7 +21,6 @@ from fidelio.surfaces.cli.context import (
     json_option,
     json_text,
     print_json,
-    run_async,
     shorten,
     with_cli_context,
 )
@@ -35,31 +34,27 @@ from fidelio.surfaces.cli.context import (
 @click.option("--watch", is_flag=True, help="Keep printing requests as they are opened and answered, until Ctrl-C.")
 @json_option
 @with_cli_context
-def inbox_command(
+async def inbox_command(
     cli: CliContext, everything: bool, session: str | None, limit: int, after: str | None, watch: bool, as_json: bool
 ) -> None:
     """List the requests that wait for a person, oldest first: question, options, and how to answer."""
     if watch:
-        run_async(_watch_inbox(cli, session, as_json=as_json))
+        await _watch_inbox(cli, session, as_json=as_json)
         return
-
-    async def work() -> None:
-        async with cli.open() as application:
-            records, inbox = await application.records(), await application.inbox()
-            state: RequestState | None = None if everything else "open"
-            session_id = await _resolve_session(records, session)
-            page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
-            items = await _load_items(records, page.items)
-        if as_json:
-            print_json({"requests": [item_json(item) for item in items], "next": page.next})
-        elif not items:
-            click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
-        for item in () if as_json else items:
-            print_item(item, cli.program)
-        if page.next and not as_json:
-            click.echo(f"More: {cli.program} inbox --after {page.next}")
-
-    run_async(work())
+    async with cli.open() as application:
+        records, inbox = await application.records(), await application.inbox()
+        state: RequestState | None = None if everything else "open"
+        session_id = await _resolve_session(records, session)
+        page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
+        items = await _load_items(records, page.items)
+    if as_json:
+        print_json({"requests": [item_json(item) for item in items], "next": page.next})
+    elif not items:
+        click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
+    for item in () if as_json else items:
+        print_item(item, cli.program)
+    if page.next and not as_json:
+        click.echo(f"More: {cli.program} inbox --after {page.next}")
 
 
 @click.command("answer")
@@ -68,28 +63,24 @@ def inbox_command(
 @click.option("--text", default="", help="The answer to a question without options; with an option, a comment.")
 @json_option
 @with_cli_context
-def answer_command(cli: CliContext, request: str, option: str, text: str, as_json: bool) -> None:
+async def answer_command(cli: CliContext, request: str, option: str, text: str, as_json: bool) -> None:
     """Answer REQUEST with OPTION, or with --text if it has no options. `fidelio inbox` shows both.
 
     A request is answered only once. Repeating the same answer is allowed; a different answer is refused.
     """
-
-    async def work() -> None:
-        person = require_person()
-        async with cli.open() as application:
-            inbox = await application.inbox()
-            try:
-                answered = await inbox.answer(request, option, text=text, by=person, channel="cli")
-            except RequestNotFound as error:
-                raise _request_not_found(cli, request) from error
-        if as_json:
-            print_json({**request_json(answered.request), "repeated": answered.repeated})
-        else:
-            before = " (as it was answered before)" if answered.repeated else ""
-            answer = escape_line(option) or "a text"
-            click.echo(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
-
-    run_async(work())
+    person = require_person()
+    async with cli.open() as application:
+        inbox = await application.inbox()
+        try:
+            answered = await inbox.answer(request, option, text=text, by=person, channel="cli")
+        except RequestNotFound as error:
+            raise _request_not_found(cli, request) from error
+    if as_json:
+        print_json({**request_json(answered.request), "repeated": answered.repeated})
+    else:
+        before = " (as it was answered before)" if answered.repeated else ""
+        answer = escape_line(option) or "a text"
+        click.echo(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
 
 
 async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -> None:

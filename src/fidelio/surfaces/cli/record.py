@@ -19,7 +19,6 @@ from fidelio.surfaces.cli.context import (
     json_text,
     print_json,
     print_table,
-    run_async,
     shorten,
     terminal_width,
     with_cli_context,
@@ -37,7 +36,7 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.option("--reason", default="", help="With --end: why; the report of the session shows it.")
 @json_option
 @with_cli_context
-def sessions_command(
+async def sessions_command(
     cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: str
 ) -> None:
     """List sessions, newest first.
@@ -45,24 +44,18 @@ def sessions_command(
     With --end: end an unfinished workflow session. Its open questions are withdrawn, and a session that waits for it goes on.
     """
     if ending["ending"]:
-        run_async(_end_session(cli, ending["ending"], ending["reason"], as_json=as_json))
+        await _end_session(cli, ending["ending"], ending["reason"], as_json=as_json)
         return
-
-    async def work() -> None:
-        async with cli.records() as records:
-            page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
-        if as_json:
-            print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
-        elif not page.items:
-            click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
-        else:
-            print_table(
-                [_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"]
-            )
-            if page.next:
-                click.echo(f"More: {cli.program} sessions --after {page.next}")
-
-    run_async(work())
+    async with cli.records() as records:
+        page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
+    if as_json:
+        print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
+    elif not page.items:
+        click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
+    else:
+        print_table([_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"])
+        if page.next:
+            click.echo(f"More: {cli.program} sessions --after {page.next}")
 
 
 @click.command("events")
@@ -73,22 +66,18 @@ def sessions_command(
 @click.option("--follow", is_flag=True, help="Keep printing events as they happen, until Ctrl-C.")
 @json_option
 @with_cli_context
-def events_command(
+async def events_command(
     cli: CliContext, session: str, after: int, types: tuple[str, ...], limit: int, follow: bool, as_json: bool
 ) -> None:
     """Show the events of SESSION (an id or a name), in order."""
-
-    async def work() -> None:
-        async with cli.records() as records:
-            found = await records.find(session)
-            if follow:
-                async for event in records.follow(found.id, after=after, types=types):
-                    _print_event(event, as_json=as_json)
-            else:
-                for event in await records.events(found.id, after=after, types=types, limit=limit):
-                    _print_event(event, as_json=as_json)
-
-    run_async(work())
+    async with cli.records() as records:
+        found = await records.find(session)
+        if follow:
+            async for event in records.follow(found.id, after=after, types=types):
+                _print_event(event, as_json=as_json)
+        else:
+            for event in await records.events(found.id, after=after, types=types, limit=limit):
+                _print_event(event, as_json=as_json)
 
 
 @click.command("search")
@@ -105,23 +94,19 @@ def events_command(
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many matches to print at most.")
 @json_option
 @with_cli_context
-def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
+async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
     """Find TEXT in events and documents.
 
     All words must occur. "Words in quotes" must follow each other; word* matches every word that begins so.
     """
-
-    async def work() -> None:
-        async with cli.records() as records:
-            hits = await records.search(Query(**filters))
-        if as_json:
-            print_json({"hits": [_hit_json(hit) for hit in hits]})
-        elif not hits:
-            click.echo("Nothing found.")
-        for hit in () if as_json else hits:
-            _print_hit(hit)
-
-    run_async(work())
+    async with cli.records() as records:
+        hits = await records.search(Query(**filters))
+    if as_json:
+        print_json({"hits": [_hit_json(hit) for hit in hits]})
+    elif not hits:
+        click.echo("Nothing found.")
+    for hit in () if as_json else hits:
+        _print_hit(hit)
 
 
 @click.command("verify")
@@ -136,7 +121,7 @@ def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> None:
 )
 @json_option
 @with_cli_context
-def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
+async def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
     """Verify the hash chain of SESSION: prove that no event was changed or removed, or name the first that was.
 
     A chain alone does not show that its end was cut off. For that, pass a head that was printed earlier with --head.
@@ -147,14 +132,11 @@ def verify_command(cli: CliContext, session: str | None, everything: bool, heads
         )
 
     expected = [_parse_head(text) for text in heads]
-
-    async def work() -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
-        async with cli.records() as records:
-            if session is None:
-                return await records.verify_all(expected)
-            return [await _verify_session(records, session, expected)], []
-
-    verdicts, missing_heads = run_async(work())
+    async with cli.records() as records:
+        if session is None:
+            verdicts, missing_heads = await records.verify_all(expected)
+        else:
+            verdicts, missing_heads = [await _verify_session(records, session, expected)], []
     missing = [head.hex() for head in missing_heads]
     holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
     if as_json:

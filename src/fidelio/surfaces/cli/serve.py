@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fidelio.surfaces.cli.context import CliContext, run_async, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
 
@@ -97,14 +97,10 @@ def demo_command(cli: CliContext, headless: bool) -> None:
     "--idle-seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="End after this long without work."
 )
 @with_cli_context
-def work_command(cli: CliContext, idle_seconds: float) -> None:
+async def work_command(cli: CliContext, idle_seconds: float) -> None:
     """Run the agents of this home until none has work left (the agent host)."""
-
-    async def work() -> None:
-        async with cli.open() as application:
-            await application.work_until_idle(idle_seconds)
-
-    run_async(work())
+    async with cli.open() as application:
+        await application.work_until_idle(idle_seconds)
 
 
 def _allowed_hosts_from_environment() -> tuple[str, ...]:
