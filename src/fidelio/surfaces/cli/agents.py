@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 
+from fidelio.clock import format_iso
 from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
-from fidelio.orchestrator.record.model import AgentSession, RunResult, StartAgent
+from fidelio.ledger.model import Event, Request
+from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
-from fidelio.surfaces.cli.agent_rendering import print_event, print_session, session_row
 from fidelio.surfaces.cli.context import (
     CliContext,
-    F,
     calling_actor,
     calling_session,
     escape_line,
     escape_text,
     json_option,
+    json_text,
     print_json,
     print_table,
     resolve_project,
     run_async,
     with_cli_context,
 )
-from fidelio.surfaces.views import blueprints_json, sessions_json
+from fidelio.surfaces.views import blueprints_json, sessions_json, status_json
 
 POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -40,13 +42,11 @@ def agents_command() -> None:
     """Start, watch, resume and stop agents."""
 
 
-def project_option(command: F) -> F:
-    """Add `--project`."""
-    return click.option(
-        "--project",
-        metavar="DIR",
-        help="The project of the session (default: the working directory, else any project with a session of that name).",
-    )(command)
+project_option = click.option(
+    "--project",
+    metavar="DIR",
+    help="The project of the session (default: the working directory, else any project with a session of that name).",
+)
 
 
 def _resolve_project(project: str | None) -> str | None:
@@ -101,7 +101,7 @@ async def list_sessions(
         click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
         print_table(
-            [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
+            [_session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
         )
         if page.next:
             click.echo(f"More: {cli.program} agents list --after {page.next}")
@@ -165,7 +165,7 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
     """Show the state of the session NAME, and the questions that wait for you."""
     async with cli.agents() as service:
         session = await service.find(name, _resolve_project(project))
-        print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+        _print_session(cli, session, as_json=as_json, requests=await service.questions(session))
 
 
 @agents_command.command("result")
@@ -177,11 +177,7 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
 async def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
     """Print the result of the session NAME."""
     async with cli.agents() as service:
-        found = await _load_result(service, name, _resolve_project(project), None if run is None else str(run))
-    if as_json:
-        print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
-    else:
-        click.echo(_escape_lines(found.text))
+        await _print_result(service, name, _resolve_project(project), run, as_json=as_json)
 
 
 @agents_command.command("wait")
@@ -205,7 +201,7 @@ async def wait(
             async with asyncio.timeout(timeout):
                 found = await _wait_finished(service, sessions, any_=any_)
             for session in found:
-                print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+                _print_session(cli, session, as_json=as_json, requests=await service.questions(session))
     except TimeoutError:
         click.echo("fidelio: The sessions are still running.", err=True)
         return 5
@@ -224,7 +220,7 @@ async def wait(
 async def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME and all processes that it has started."""
     async with cli.agents() as service:
-        print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
+        _print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
 
 
 @agents_command.command("delete")
@@ -268,7 +264,7 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
         while True:
             page = await service.events(session.id, after=last_seq, limit=200)
             for event in page:
-                print_event(event, as_json=as_json)
+                _print_event(event, as_json=as_json)
                 last_seq = event.seq
             if len(page) == 200:
                 continue
@@ -288,7 +284,7 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
     """Watch the run to its end and print its result. With `detach`, print how to watch it instead."""
     if detach:
         if as_json:
-            print_session(cli, session, as_json=True)
+            _print_session(cli, session, as_json=True)
         else:
             click.echo(
                 f"{session.name} is {session.run.state}. Watch it with: {cli.program} agents events {session.name} --follow"
@@ -300,22 +296,24 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
         status = f"{cli.program} agents status {session.name}"
         click.echo(f"\n{session.name} continues in the background. `{status}` shows its state.", err=True)
         raise
-    found = await _load_result(service, session.id)
-    if as_json:
-        print_json({"session": session.name, "run": found.run.number, "text": found.text, "data": found.data})
-    else:
-        click.echo(_escape_lines(found.text))
+    await _print_result(service, session.id, as_json=as_json)
     return 0
 
 
-async def _load_result(service: AgentService, name: str, project: str | None = None, run: str | None = None) -> RunResult:
-    """Load the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
+async def _print_result(
+    service: AgentService, name: str, project: str | None = None, run: int | None = None, *, as_json: bool
+) -> None:
+    """Print the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
     try:
-        return await service.result(name, project, run=run)
+        found = await service.result(name, project, run=None if run is None else str(run))
     except ExecutorFailure as failure:
         if failure.partial:
             click.echo(_escape_lines(failure.partial))
         raise
+    if as_json:
+        print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
+    else:
+        click.echo(_escape_lines(found.text))
 
 
 async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
@@ -359,3 +357,42 @@ async def _find_existing(service: AgentService, sessions: list[AgentSession]) ->
 
 def _escape_lines(text: str) -> str:
     return "\n".join(escape_text(line) for line in text.splitlines())
+
+
+def _session_row(session: AgentSession) -> dict[str, str]:
+    """The cells of a session in a table."""
+    return {
+        "name": session.name,
+        "state": session.run.state,
+        "blueprint": session.blueprint or "-",
+        "runs": str(session.run.number),
+        "changed": format_iso(session.updated_at)[:19].replace("T", " "),
+        "project": session.project,
+    }
+
+
+def _print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
+    """Print the status of a session and the requests that wait for a person."""
+    body = status_json(session, requests, render=cli.render)
+    if as_json:
+        print_json(body)
+        return
+    click.echo(f"{session.name}  {session.run.state}" + (f" ({session.run.reason})" if session.run.reason else ""))
+    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
+        if key in body:
+            click.echo(f"  {key.replace('_', ' ')}: {escape_line(str(body[key]))}")
+    for request in requests:
+        click.echo(f"  waits for you: {escape_line(request.question)}")
+        for option in request.options:
+            click.echo(f"    {escape_line(option['id'])}: {escape_line(option.get('label', ''))}")
+        click.echo(f"    Answer with: {cli.program} answer {request.id} {'OPTION' if request.options else '--text TEXT'}")
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    """Print an event of an agent session as a line."""
+    if as_json:
+        click.echo(json_text({"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body}))
+        return
+    body = {key: value for key, value in event.body.items() if key != "run"}
+    content = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
+    click.echo(f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} {escape_line(str(content))[:160]}")

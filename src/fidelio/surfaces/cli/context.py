@@ -104,9 +104,7 @@ def calling_actor() -> str:
     return f"agent:{caller}" if caller else "cli"
 
 
-def json_option(command: F) -> F:
-    """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 def workflows_option(command: F) -> F:
