@@ -287,7 +287,7 @@ async def test_arguments_that_a_tool_wants_in_headers_are_compared(
     mirrored: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = {"type": "object", "properties": {"text": {"type": "string", "x-mcp-header": "Text"}}}
-    monkeypatch.setattr("fidelio.toolkit.tools.input_schema", lambda _: named)
+    monkeypatch.setattr("fidelio.toolkit.input_schema", lambda _: named)
     message = call(1, "echo", {"text": "x"})
     async with both_ways() as ways:
         ours, sdk = await ways.both(encoded(stateless(message)), {**new(message), **mirrored})

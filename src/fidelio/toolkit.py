@@ -1,4 +1,7 @@
-"""Tools: their declaration, argument validation, the context and the outcome of a call, and the table that dispatches it.
+"""Tools of a server or an agent: their table, typed parameters, the context of a call and its outcome.
+
+The MCP servers and the agent runtime share this module. It imports neither a transport nor the inbox: a call gets what it
+needs of them in its `CallContext`, which the server of the table builds.
 
 A handler gets its arguments and a `CallContext`, and returns `Done` or `AskPerson`. A handler that asks is called again after
 the answer and finds it in the record, so it keeps no state between the two calls.
