@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fidelio.engine.record import CANCELLED, EventDraft, Record
+from fidelio.engine.state import ChildSession
 from fidelio.engine.triggers import draft_child_finished
 from fidelio.errors import SessionNotFound, WorkflowRefusal
 from fidelio.inbox import RequestChange, assurance_of, dismiss_all
@@ -107,14 +108,20 @@ def _cancel_child(child: WorkflowCall, cancellation: Cancellation, root: str) ->
 
 async def _release_parent(unit: WorkflowUnit, call: WorkflowCall) -> tuple[LinkedChange[Record], ...]:
     """Let a parent that waits for the session go on. A cancelled session returns no variables."""
-    if call.record.parent is None:
+    if (waiting := await find_waiting_parent(unit, call)) is None:
         return ()
+    parent, child = waiting
+    events = build_events([draft_child_finished(child, {}, CANCELLED_OUTCOME)], call.agent)
+    return (LinkedChange(parent.session.id, events, parent.record),)
+
+
+async def find_waiting_parent(unit: WorkflowUnit, call: WorkflowCall) -> tuple[WorkflowCall, ChildSession] | None:
+    """Load the parent that waits for the end of a session, and its entry for the session."""
+    if call.record.parent is None:
+        return None
     try:
         parent = await unit.load_claims(Claims(sid=call.record.parent.session))
     except SessionNotFound:
-        return ()
+        return None
     child = next((child for child in parent.record.children if child.session == call.session.id), None)
-    if child is None:
-        return ()
-    events = build_events([draft_child_finished(child, {}, CANCELLED_OUTCOME)], call.agent)
-    return (LinkedChange(parent.session.id, events, parent.record),)
+    return None if child is None else (parent, child)

@@ -24,12 +24,12 @@ from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import DefinitionError, SessionNotFound, WorkflowRefusal
+from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.cancel import cancelled_error, completed_error
+from fidelio.workflows.cancel import cancelled_error, completed_error, find_waiting_parent
 from fidelio.workflows.requests import arm_checkpoints
 from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
-from fidelio.workflows.tokens import Claims, Segment, shorten_claim
+from fidelio.workflows.tokens import Segment, shorten_claim
 from fidelio.workflows.unit_of_work import (
     CallResult,
     WorkflowCall,
@@ -190,15 +190,9 @@ class MoveService:
 
     async def finish_in_parent(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
         """Build the change that returns the variables of a completed child to the parent that waits for it."""
-        if record.parent is None:
+        if (waiting := await find_waiting_parent(self._unit, call)) is None:
             return ()
-        try:
-            parent = await self._unit.load_claims(Claims(sid=record.parent.session))
-        except SessionNotFound:
-            return ()
-        child = next((child for child in parent.record.children if child.session == call.session.id), None)
-        if child is None:
-            return ()
+        parent, child = waiting
         returned = await self._collect_returned_variables(parent, record)
         events = build_events([draft_child_finished(child, returned)], call.agent)
         return (LinkedChange(parent.session.id, events, parent.record),)
