@@ -25,10 +25,6 @@ class LineSplitter:
         self._is_dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes | None]:
-        if chunk and chunk.find(b"\n") == len(chunk) - 1 <= self._limit and not (self._partial or self._is_dropping):
-            # Fast path: the chunk is exactly one whole message.
-            yield chunk[:-1]
-            return
         first, *rest = chunk.split(b"\n")
         self._append(first)
         for part in rest:
