@@ -10,7 +10,7 @@ import msgspec
 from fidelio.clock import format_iso
 from fidelio.errors import ExecutorFailure
 from fidelio.ledger.model import Event, Request
-from fidelio.orchestrator.record.model import AgentSession, RunResult
+from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
 from fidelio.surfaces.views import requests_json, shorten_values
 from fidelio.toolkit import CallContext, Done
 
@@ -59,27 +59,20 @@ def describe_background_run(session: AgentSession) -> str:
 
 
 def started_json(session: AgentSession, message: str, questions: Sequence[Request] = ()) -> dict[str, Any]:
-    return {
-        "session_name": session.name,
-        "session_id": session.id,
-        "run": session.run.number,
-        "status": session.status,
-        "state": session.run.state,
-        "message": message,
-        **requests_json(questions),
-    }
+    return {**_run_json(session, session.run), "message": message, **requests_json(questions)}
+
+
+def _run_json(session: AgentSession, run: Run) -> dict[str, Any]:
+    names = {"session_name": session.name, "session_id": session.id}
+    return {**names, "run": run.number, "status": session.status, "state": run.state}
 
 
 def render_result_part(result: RunResult, offset: int = 0, limit: int = RESULT_CHARACTERS) -> Done:
     """Return a part of the result and the offset of the next, also as structured content for clients that show only that."""
-    session, part = result.session, result.text[offset : offset + limit]
+    part = result.text[offset : offset + limit]
     end, size = offset + len(part), len(result.text)
     body: dict[str, Any] = {
-        "session_name": session.name,
-        "session_id": session.id,
-        "run": result.run.number,
-        "status": session.status,
-        "state": result.run.state,
+        **_run_json(result.session, result.run),
         "result": part,
         "data": result.data,
         "next_offset": end if end < size else None,
