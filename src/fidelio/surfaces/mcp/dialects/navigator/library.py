@@ -39,29 +39,26 @@ _FOLDERS: dict[Part, Literal["resources", "templates"]] = {"resource": "resource
 class NavigatorLibrary(Dialect):
     """Handlers of the tools that read definitions."""
 
-    async def library(self) -> Library:
-        return await self.app.library()
-
     async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
         workflows = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in _list_readable(await self.library())
+            for entry in _list_readable(await self.app.library())
         ]
         return Done(as_json(workflows))
 
     async def health_check(self, _: NoParameters, __: CallContext) -> Done:
         # In this dialect `meta` can be started, so it is counted.
-        body = {**await self.describe_health(), "workflows_available": len(_list_readable(await self.library()))}
+        body = {**await self.describe_health(), "workflows_available": len(_list_readable(await self.app.library()))}
         return Done(as_json(body), structured=body)
 
     async def get_workflow(self, arguments: WorkflowReference, _: CallContext) -> Done:
-        return Done(_render((await self.library()).workflow(arguments.workflow_id)))
+        return Done(as_json(_dump((await self.app.library()).workflow(arguments.workflow_id))))
 
     async def get_workflow_activity(self, arguments: GetWorkflowActivity, _: CallContext) -> Done:
-        return Done(_render((await self.library()).activity(arguments.workflow_id, arguments.activity_id)))
+        return Done(as_json(_dump((await self.app.library()).activity(arguments.workflow_id, arguments.activity_id))))
 
     async def get_checkpoint(self, arguments: GetCheckpoint, _: CallContext) -> Done:
-        activity = (await self.library()).activity(arguments.workflow_id, arguments.activity_id)
+        activity = (await self.app.library()).activity(arguments.workflow_id, arguments.activity_id)
         checkpoint = find_checkpoint(activity, arguments.checkpoint_id)
         if checkpoint is None:
             known = ", ".join(checkpoint.id for checkpoint in activity.checkpoints) or "none"
@@ -70,13 +67,13 @@ class NavigatorLibrary(Dialect):
         return Done(as_json({**_dump(checkpoint), "required": checkpoint.required, "blocking": checkpoint.blocking}))
 
     async def validate_transition(self, arguments: ValidateTransition, _: CallContext) -> Done:
-        workflow = (await self.library()).workflow(arguments.workflow_id)
+        workflow = (await self.app.library()).workflow(arguments.workflow_id)
         reason = explain_missing_transition(workflow, arguments.from_activity, arguments.to_activity)
         body: Json = {"valid": False, "reason": reason} if reason else {"valid": True}
         return Done(as_json(body), structured=body)
 
     async def get_activities(self, _: NoParameters, __: CallContext) -> Done:
-        found, entries, phrases = list(_iterate_activities(await self.library())), list[Json](), dict[str, str]()
+        found, entries, phrases = list(_iterate_activities(await self.app.library())), list[Json](), dict[str, str]()
         occurrences = Counter(activity.id for _, activity in found)
         for workflow, activity in found:
             full_id = f"{workflow}/{activity.id}"
@@ -99,7 +96,7 @@ class NavigatorLibrary(Dialect):
         )
 
     async def get_activity(self, arguments: GetActivity, _: CallContext) -> Done:
-        library = await self.library()
+        library = await self.app.library()
         for workflow, activity in _iterate_activities(library):
             if arguments.activity_id in (activity.id, f"{workflow}/{activity.id}"):
                 return Done(
@@ -108,7 +105,7 @@ class NavigatorLibrary(Dialect):
         raise ComponentNotFound(f"Activity not found: {arguments.activity_id}.", remedy="get_activities lists them.")
 
     async def get_skills(self, _: NoParameters, __: CallContext) -> Done:
-        library = await self.library()
+        library = await self.app.library()
         found = {entry.id: list(_describe_skills(library, entry.id)) for entry in _list_readable(library)}
         body = {
             "description": "What there is guidance for.",
@@ -119,30 +116,30 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(body))
 
     async def list_skills(self, arguments: ListSkills, _: CallContext) -> Done:
-        library = await self.library()
+        library = await self.app.library()
         universal = list(_describe_skills(library, META)) if _has_meta(library) else []
         if not arguments.workflow_id:
             return Done(as_json(universal))
         return Done(as_json({"universal": universal, "workflow": list(_describe_skills(library, arguments.workflow_id))}))
 
     async def get_skill(self, arguments: GetSkill, _: CallContext) -> Done:
-        found = (await self.library()).skill(arguments.skill_id, workflow=arguments.workflow_id or META)
+        found = (await self.app.library()).skill(arguments.skill_id, workflow=arguments.workflow_id or META)
         return Done(as_json(found.source.document.data))
 
     async def list_workflow_resources(self, arguments: WorkflowReference, _: CallContext) -> Done:
-        return Done(as_json(list(_list_texts(await self.library(), "resource", arguments.workflow_id))))
+        return Done(as_json(list(_list_texts(await self.app.library(), "resource", arguments.workflow_id))))
 
     async def get_resource(self, arguments: IndexReference, _: CallContext) -> Done:
-        return Done(_read_text(await self.library(), "resource", arguments))
+        return Done(_read_text(await self.app.library(), "resource", arguments))
 
     async def list_templates(self, arguments: WorkflowReference, _: CallContext) -> Done:
-        return Done(as_json(list(_list_texts(await self.library(), "template", arguments.workflow_id))))
+        return Done(as_json(list(_list_texts(await self.app.library(), "template", arguments.workflow_id))))
 
     async def get_template(self, arguments: IndexReference, _: CallContext) -> Done:
-        return Done(_read_text(await self.library(), "template", arguments))
+        return Done(_read_text(await self.app.library(), "template", arguments))
 
     async def discover_resources(self, _: NoParameters, __: CallContext) -> Done:
-        library = await self.library()
+        library = await self.app.library()
         entries = _list_readable(library)
         body = {
             "workflows": {"tool": "list_workflows", "items": [{"id": entry.id, "title": entry.title} for entry in entries]},
@@ -213,10 +210,6 @@ def _suggest_reading(workflow: str, activity: Activity) -> Json:
         parameters = {"skill_id": activity.skills.primary, "workflow_id": workflow}
         return {"tool": "get_skill", "parameters": parameters}
     return {"tool": "nav_start", "parameters": {"workflow_id": workflow}}
-
-
-def _render(definition: BaseModel) -> str:
-    return as_json(_dump(definition))
 
 
 def _dump(definition: BaseModel) -> Json:
