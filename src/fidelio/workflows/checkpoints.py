@@ -10,12 +10,11 @@ import msgspec
 from fidelio.definitions.conditions import Truth
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
+from fidelio.engine.answers import AnswerChoice, Resolution, resolve_answer
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_current_checkpoint, find_instance, needs_person
 from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, CheckpointInstance, Record, fold_drafts
-from fidelio.engine.state import Refusal, build_refusal, list_warnings
-from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, Text, WorkflowRefusal
+from fidelio.engine.state import Refusal
+from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
@@ -78,9 +77,10 @@ class CheckpointService:
             if armed is None:
                 refuse_while_waiting(record, f"yield checkpoint '{checkpoint_id}'")
             definition, checkpoint = await self._load_checkpoint(call, checkpoint_id)
-            warnings, workflow = self.variable_warnings(definition, record, variables), definition.workflow
+            workflow = definition.workflow
+            warnings = self._unit.check_report(workflow, record, variables, definition.drift)
             answer = record.find_answer_of(find_instance(workflow, record, checkpoint_id))
-            report = self.variable_events(workflow, call, variables)
+            report = build_events(self._unit.draft_report(workflow, call, variables), call.agent)
             if (known := answer or armed) is not None:
                 yielded = YieldedCheckpoint(checkpoint_id, known.request, answer)
                 subject = TokenSubject(checkpoint_id, known.request)
@@ -183,17 +183,18 @@ class CheckpointService:
         if answer is not None and reference.request in elicited:
             resolution = Resolution(reference.instance, answer.mode, answer.option, answer.effect, repeated=True)
         else:
-            resolution = self._apply_choice(workflow, call.record, choice, reference)
+            resolution = resolve_answer(
+                workflow,
+                call.record,
+                choice,
+                self._unit.answer_context(),
+                instance=reference.instance,
+                earlier=reference.answer,
+            )
         if isinstance(resolution, Refusal):
             raise answer_refusal(resolution, reference.request)
         decision = _record_answer(resolution, call, reference.request, workflow)
         return msgspec.structs.replace(decision, warnings=definition.warnings, definition=definition)
-
-    def _apply_choice(
-        self, workflow: Workflow, record: Record, choice: AnswerChoice, reference: CheckpointReference
-    ) -> Resolution | Refusal:
-        context = self.answer_context()
-        return resolve_answer(workflow, record, choice, context, instance=reference.instance, earlier=reference.answer)
 
     async def resume(self, token: str, variables: Mapping[str, Any]) -> CallResult[CheckpointAnswer]:
         """Record that the worker has read the answer; a repeated call changes nothing."""
@@ -204,10 +205,11 @@ class CheckpointService:
             if answer is None or answer.visit != call.record.visit:
                 raise _nothing_resolved(call.record)
             definition = await self._load_definition(call)
-            warnings = self.variable_warnings(definition, call.record, variables)
+            workflow = definition.workflow
+            warnings = self._unit.check_report(workflow, call.record, variables, definition.drift)
             body = {"checkpoint": answer.checkpoint, "option": answer.option}
             event = () if answer.resumed else (NewEvent(type=RESUMED, body=body, actor=call.agent),)
-            events = (*event, *self.variable_events(definition.workflow, call, variables))
+            events = (*event, *build_events(self._unit.draft_report(workflow, call, variables), call.agent))
             return WorkflowDecision(answer, events=events, warnings=warnings, definition=definition)
 
         return await self._unit.perform("resume_checkpoint", token, decide)
@@ -223,27 +225,6 @@ class CheckpointService:
         if checkpoint is None:
             raise _no_checkpoint(find_activity(self._unit, definition, record.activity), checkpoint_id)
         return definition, checkpoint
-
-    def answer_context(self) -> AnswerContext:
-        """The current time and the policy that an answer is checked against."""
-        policy = self._unit.policy
-        return AnswerContext(self._unit.clock(), demands_person=policy.demands_person, min_response_ms=policy.min_response_ms)
-
-    def variable_events(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> tuple[NewEvent, ...]:
-        """Build the events that record the variables which an agent reports."""
-        person = self._unit.policy.demands_person
-        return build_events(draft_report(workflow, call.record, variables, call.agent, person=person), call.agent)
-
-    def variable_warnings(
-        self, definition: SessionDefinition, record: Record, variables: Mapping[str, Any]
-    ) -> tuple[Text, ...]:
-        """Return the warnings of a call that may report variables; raise if the call is refused."""
-        person = self._unit.policy.demands_person
-        problems = [*definition.drift, *check_report(definition.workflow, record, variables, person=person)]
-        refusal = check_size(record.variables, variables) or build_refusal(problems, self._unit.effective_fidelity(record))
-        if refusal is not None:
-            raise refusal_error(refusal)
-        return tuple(list_warnings(problems))
 
 
 def answer_refusal(refusal: Refusal, request: str) -> WorkflowRefusal:

@@ -19,11 +19,9 @@ from fidelio.engine.manifests import (
     encode_manifest,
 )
 from fidelio.engine.record import Record, fold_drafts
-from fidelio.engine.state import build_refusal, list_warnings
 from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
-from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.cancel import cancelled_error, completed_error, find_waiting_parent
@@ -36,7 +34,6 @@ from fidelio.workflows.unit_of_work import (
     WorkflowDecision,
     WorkflowUnit,
     build_events,
-    refusal_error,
     refuse_while_pending,
     refuse_while_waiting,
 )
@@ -136,8 +133,7 @@ class MoveService:
         activity = None if ends else find_activity(self._unit, definition, move.to)
         # The library accepts variants of an id. The record must hold the canonical one, or later comparisons would fail.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
-        person = self._unit.policy.demands_person
-        report = draft_report(definition.workflow, call.record, move.variables, call.agent, person=person)
+        report = self._unit.draft_report(definition.workflow, call, move.variables)
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
         informed = fold_drafts(call.record, report, self._unit.clock())
@@ -173,20 +169,15 @@ class MoveService:
 
         `informed` is the record with the reports of this call, and `candidates` are its transitions.
         """
-        workflow, person = definition.workflow, self._unit.policy.demands_person
-        leaving = move.to != record.activity
+        workflow, leaving = definition.workflow, move.to != record.activity
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
             *definition.drift,
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
-            *check_report(workflow, record, move.variables, person=person),
         ]
-        refusal = check_size(record.variables, move.variables) or build_refusal(problems, self._unit.effective_fidelity(record))
-        if refusal is not None:
-            raise refusal_error(refusal)
-        return tuple(list_warnings(problems))
+        return self._unit.check_report(workflow, record, move.variables, problems)
 
     async def finish_in_parent(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
         """Build the change that returns the variables of a completed child to the parent that waits for it."""

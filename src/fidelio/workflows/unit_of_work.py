@@ -7,15 +7,17 @@ of this process on the same session run one after the other), the gate that refu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from fidelio.definitions.library import Library
 from fidelio.engine import phrases
+from fidelio.engine.answers import AnswerContext
 from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold
-from fidelio.engine.state import Refusal
+from fidelio.engine.state import Problem, Refusal, build_refusal, list_warnings
+from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import BadToken, Command, FidelioError, Hint, PersonNeeded, SessionNotFound, Text, WorkflowRefusal
 from fidelio.ids import is_short_handle
 from fidelio.ledger.encoding import DELETED, session_deleted
@@ -153,6 +155,25 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     def effective_fidelity(self, record: Record) -> Fidelity:
         """The stricter of the levels of the server and of the session, which another server may have started."""
         return "enforce" if "enforce" in (self.policy.fidelity, record.fidelity) else "advise"
+
+    def answer_context(self) -> AnswerContext:
+        """The current time and the policy that an answer is checked against."""
+        policy = self.policy
+        return AnswerContext(self.clock(), demands_person=policy.demands_person, min_response_ms=policy.min_response_ms)
+
+    def draft_report(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
+        """Draft the events that record the variables which an agent reports."""
+        return draft_report(workflow, call.record, variables, call.agent, person=self.policy.demands_person)
+
+    def check_report(
+        self, workflow: Workflow, record: Record, variables: Mapping[str, Any], problems: Iterable[Problem]
+    ) -> tuple[str, ...]:
+        """Return the warnings of a call that has these problems and may report variables; raise if the call is refused."""
+        problems = [*problems, *check_report(workflow, record, variables, person=self.policy.demands_person)]
+        refusal = check_size(record.variables, variables) or build_refusal(problems, self.effective_fidelity(record))
+        if refusal is not None:
+            raise refusal_error(refusal)
+        return tuple(list_warnings(problems))
 
     async def load_claims(self, claims: Claims, *, agent: str | None = None) -> WorkflowCall:
         """Load the session that the claims name. `agent` is the caller if it is not the agent that the token was made for."""

@@ -20,7 +20,6 @@ from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fo
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import ends_workflow, list_transitions, select_open
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
-from fidelio.engine.variables import draft_report
 from fidelio.errors import Command, DefinitionError, Hint, SessionNotFound
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
@@ -107,10 +106,6 @@ class MovePlanner:
     def build_start(self, workflow: Workflow, agent: str, variables: Mapping[str, Any], by: str) -> SessionStart:
         """Build the start of a session with initial variables."""
         return self._starts.build_start(workflow, agent, variables=dict(variables), variables_by=by)
-
-    def draft_report(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
-        """Draft the events that record the variables which an agent reports."""
-        return draft_report(workflow, call.record, variables, call.agent, person=self._unit.policy.demands_person)
 
     async def plan(
         self, call: WorkflowCall, workflow: Workflow, drafts: Sequence[EventDraft], *, step: str = ""

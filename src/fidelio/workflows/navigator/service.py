@@ -25,7 +25,7 @@ from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest, assurance_of
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.checkpoints import CheckpointService, answer_refusal
+from fidelio.workflows.checkpoints import answer_refusal
 from fidelio.workflows.content import decide_loading
 from fidelio.workflows.moves import MoveService, move_not_allowed
 from fidelio.workflows.navigator import messages
@@ -99,7 +99,6 @@ class NavigatorService:
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._checkpoints = CheckpointService(unit)
         self._moves = MoveService(unit)
         self._planner = MovePlanner(unit)
         self._situations = SituationReader(unit)
@@ -109,7 +108,7 @@ class NavigatorService:
         began, session, definition = self._unit.clock(), new_session_id(), self._situations.read_files(workflow_id)
         start = self._planner.build_start(definition.workflow, agent, variables, f"agent:{agent}")
         initial = fold_drafts(Record(), [EventDraft(start.event.type, dict(start.event.body))], began)
-        warnings = self._checkpoints.variable_warnings(definition, initial, variables)
+        warnings = self._unit.check_report(definition.workflow, initial, variables, definition.drift)
         call = build_new_call(session, initial, agent)
         consequences = await self._planner.plan(call, definition.workflow, draft_first_entry(definition.workflow, initial))
         message, child = messages.describe_start(definition.workflow), consequences.child
@@ -129,9 +128,7 @@ class NavigatorService:
     async def look(self, token: str, *, tool: str = "nav_situation") -> NavigatorReply:
         """Return the situation of the session, without changing it."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
-            await self._require_current(call)
-            definition = await self._situations.load_definition(call.session.id, call.record)
+        async def decide(_: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[_CallOutcome]:
             return WorkflowDecision(_CallOutcome(definition), warnings=definition.warnings)
 
         return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide))
@@ -139,10 +136,8 @@ class NavigatorService:
     async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> NavigatorReply:
         """Read a resource if that is possible now, and record the variables that the agent reports with the call."""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
-            await self._require_current(call)
-            definition = await self._situations.load_definition(call.session.id, call.record)
-            warnings = self._checkpoints.variable_warnings(definition, call.record, variables)
+        async def decide(call: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[_CallOutcome]:
+            warnings = self._unit.check_report(definition.workflow, call.record, variables, definition.drift)
             found = await self._situations.load_resource(definition, call.record, reference)
             if isinstance(found, Refusal):
                 raise await self._refusal_error(call, definition, found)
@@ -160,7 +155,7 @@ class NavigatorService:
         self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[Text, ...]
     ) -> WorkflowDecision[_CallOutcome]:
         """Decide a call that only reports variables."""
-        report = self._planner.draft_report(outcome.definition.workflow, call, variables)
+        report = self._unit.draft_report(outcome.definition.workflow, call, variables)
         consequences = await self._planner.plan(call, outcome.definition.workflow, report)
         child, situation = consequences.child, consequences.situation
         return WorkflowDecision(
@@ -178,13 +173,9 @@ class NavigatorService:
 
         `elicited` are the requests that this call has already elicited from a person: their answers are returned.
         """
-        claims = self._unit.open_token(token)
+        claims, target = self._unit.open_token(token), act.target if act.action == "transition" else ""
 
-        async def decide(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
-            await self._require_current(call)
-            definition = await self._situations.load_definition(
-                call.session.id, call.record, target=act.target if act.action == "transition" else ""
-            )
+        async def decide(call: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[_CallOutcome]:
             if claims.sid != call.session.id:
                 # The agent has not seen this session: a repeated call that ended the child must not end the parent, too.
                 refusal = Refusal("STALE_STATE", *messages.describe_moved_on(definition.workflow))
@@ -197,9 +188,7 @@ class NavigatorService:
             repeated = await self._confirm_repeated(call, definition, act)
             return repeated or await self._decide_move(call, definition, act, variables)
 
-        async def decide_request(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
-            await self._require_current(call)
-            definition = await self._situations.load_definition(call.session.id, call.record)
+        async def decide_request(call: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[_CallOutcome]:
             checkpoint = find_current_checkpoint(definition.workflow, call.record, act.target)
             if checkpoint is None or call.record.waiting is not None:
                 return WorkflowDecision(_CallOutcome(definition), unfinished=True)
@@ -209,7 +198,7 @@ class NavigatorService:
             return WorkflowDecision(_CallOutcome(definition), events=events, requests=(request,), unfinished=True)
 
         try:
-            return await self._build_reply(await self._perform("nav_action", claims, decide))
+            return await self._build_reply(await self._perform("nav_action", claims, decide, target=target))
         except _RequestNotOpen:
             await self._perform("nav_action", claims, decide_request)
             return await self._build_reply(await self._perform("nav_action", claims, decide))
@@ -226,11 +215,11 @@ class NavigatorService:
         workflow, record = definition.workflow, call.record
         earlier = await find_earlier_answer(self._unit.ledger, call, workflow, act.target) if act.answers else None
         if earlier is not None:
-            context, choice = self._checkpoints.answer_context(), build_choice(act)
+            context, choice = self._unit.answer_context(), build_choice(act)
             resolution = resolve_answer(workflow, record, choice, context, instance=earlier.instance, earlier=earlier)
             if isinstance(resolution, Refusal):
                 raise await self._refusal_error(call, definition, resolution)
-            warnings = self._checkpoints.variable_warnings(definition, record, {})
+            warnings = self._unit.check_report(workflow, record, {}, definition.drift)
             message = messages.describe_answer(act.target, earlier.option or earlier.mode)
             return WorkflowDecision(_CallOutcome(definition, message), warnings=warnings)
         await self._refuse_stale(call, definition)
@@ -239,8 +228,8 @@ class NavigatorService:
     async def _decide_move(
         self, call: WorkflowCall, definition: SessionDefinition, act: MoveRequest, variables: Mapping[str, Any]
     ) -> WorkflowDecision[_CallOutcome]:
-        warnings = self._checkpoints.variable_warnings(definition, call.record, variables)
-        report = self._planner.draft_report(definition.workflow, call, variables) if variables else []
+        warnings = self._unit.check_report(definition.workflow, call.record, variables, definition.drift)
+        report = self._unit.draft_report(definition.workflow, call, variables) if variables else []
         informed = replace(call, record=fold_drafts(call.record, report, self._unit.clock())) if report else call
         requests, drafts = await self._apply_move(call, informed.record, definition, act)
         step = act.target if act.action == "complete_step" else ""
@@ -283,7 +272,7 @@ class NavigatorService:
             requests, act = (request,), replace_fields(act, request=request.id, reached=since)
         channel = "timer" if act.action == "take_default" else "relayed"
         actor = MoveActor(f"agent:{call.agent}", channel, assurance_of(channel))
-        record, context = with_server_level(self._unit, informed), self._checkpoints.answer_context()
+        record, context = with_server_level(self._unit, informed), self._unit.answer_context()
         drafts = apply_move(workflow, record, act, context, actor)
         if isinstance(drafts, Refusal):
             raise await self._answer_error(call, definition, act, drafts)
@@ -318,17 +307,23 @@ class NavigatorService:
         return replace(parent, events=(*parent.events, *events), requests=following.requests)
 
     async def _perform(
-        self, tool: str, claims: Claims, decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[_CallOutcome]]]
+        self,
+        tool: str,
+        claims: Claims,
+        decide: Callable[[WorkflowCall, SessionDefinition], Awaitable[WorkflowDecision[_CallOutcome]]],
+        *,
+        target: str = "",
     ) -> CallResult[_CallOutcome]:
-        """Carry out a call in the session that the agent is in."""
+        """Carry out a call in the session that the agent is in; `target` is the activity that the call enters, if any."""
 
-        async def decide_with_origin(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
-            decision = await decide(call)
-            return replace(decision, definition=decision.result.definition)
+        async def decide_with_definition(call: WorkflowCall) -> WorkflowDecision[_CallOutcome]:
+            await self._require_current(call)
+            definition = await self._situations.load_definition(call.session.id, call.record, target=target)
+            return replace(await decide(call, definition), definition=definition)
 
         for _ in range(MAX_WAITING_SESSIONS):
             try:
-                return await self._unit.perform(tool, claims, decide_with_origin)
+                return await self._unit.perform(tool, claims, decide_with_definition)
             except _OtherSession as other:
                 claims = Claims(sid=other.session, aid=claims.aid)
         raise circular_wait_error()
