@@ -48,10 +48,6 @@ class PackedSeal:
         return _decompress(content)
 
 
-def is_packed(token: str) -> bool:
-    return token.startswith(PREFIX)
-
-
 def _compress(content: bytes) -> bytes:
     packing = zlib.compressobj(_LEVEL, wbits=_GZIP_SMALL_WINDOW, memLevel=_SMALL_TABLES)
     return packing.compress(content) + packing.flush()

@@ -21,7 +21,7 @@ from fidelio.engine.record import Record
 from fidelio.errors import BadToken
 from fidelio.ids import is_short_handle
 from fidelio.tokens.keyring import KeyRing
-from fidelio.tokens.packed import MAX_BYTES, PackedSeal, is_packed
+from fidelio.tokens.packed import MAX_BYTES, PREFIX, PackedSeal
 from fidelio.tokens.seal import Seal, read_unverified
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class SessionTokens:
         """Return the claims of a genuine token or a short handle; raise `BadToken` for any other."""
         if is_short_handle(token):
             return Claims(sid=token)
-        if is_packed(token):
+        if token.startswith(PREFIX):
             return _decode(self._states.open(token), StateClaims)
         return _convert_claims(self._sessions.open(token, now=self._clock()))
 

@@ -18,7 +18,7 @@ from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
 from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, Text
-from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity, none_if_unset
+from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity
 from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
 from fidelio.workflows.moves import Move
@@ -102,6 +102,11 @@ def load_procedure(library: Library, instructions: str, *pages: str) -> str:
         except DefinitionError:
             continue
     return f"# How to begin\n\n{instructions}\n"
+
+
+def none_if_unset(value: Any) -> Any:
+    """Return None for an argument that the caller left out."""
+    return None if value is msgspec.UNSET else value
 
 
 def build_move(arguments: NextActivity) -> Move:

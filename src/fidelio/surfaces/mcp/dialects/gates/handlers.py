@@ -24,6 +24,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     definition_json,
     list_startable_workflows,
     load_procedure,
+    none_if_unset,
     resolution_json,
     started_json,
     trace_json,
@@ -43,7 +44,6 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     NextActivity,
     NoParameters,
     TokenReference,
-    none_if_unset,
 )
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint

@@ -14,12 +14,11 @@ from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.phrases import ANSWER_MODE_REQUIRED
 from fidelio.errors import FidelioError, MoveRefused, PersonNeeded, UsageProblem, WorkflowRefusal
-from fidelio.surfaces.mcp.dialects.common import Dialect
+from fidelio.surfaces.mcp.dialects.common import Dialect, none_if_unset
 from fidelio.surfaces.mcp.dialects.navigator.library import NavigatorLibrary
 from fidelio.surfaces.mcp.dialects.navigator.parameters import NavAction, NavStart, StateReference
 from fidelio.surfaces.mcp.dialects.navigator.replies import render_checkpoint, render_refusal, render_situation
-from fidelio.surfaces.mcp.dialects.sessions.parameters import none_if_unset
-from fidelio.tokens.packed import is_packed
+from fidelio.tokens.packed import PREFIX
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.navigator.service import NavigatorReply
 from fidelio.workflows.service import WorkflowService
@@ -73,7 +72,7 @@ async def _render_refused(context: CallContext, service: WorkflowService, refusa
     """
     navigation = service.navigation
     standing = refusal.standing if isinstance(refusal, MoveRefused) else await navigation.load_view(state)
-    keeps_state = is_packed(state) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
+    keeps_state = state.startswith(PREFIX) and not isinstance(refusal, PersonNeeded) and refusal.reason != "STALE_STATE"
     return render_refusal(context, refusal, standing, state if keeps_state else await navigation.make_state(standing))
 
 

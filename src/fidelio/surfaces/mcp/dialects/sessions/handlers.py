@@ -25,6 +25,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_move,
     list_startable_workflows,
     load_procedure,
+    none_if_unset,
     resolution_json,
     started_json,
     trace_json,
@@ -44,7 +45,6 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     StartSession,
     TokenReference,
     YieldCheckpoint,
-    none_if_unset,
 )
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint

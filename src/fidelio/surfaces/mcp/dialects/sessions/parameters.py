@@ -177,8 +177,3 @@ class GetTrace(msgspec.Struct):
     after: Annotated[
         int, Meta(ge=0, lt=1 << 53, description="Goes on with a long trace: what the reply before gave as `next`.")
     ] = 0
-
-
-def none_if_unset(value: Any) -> Any:
-    """Return None for an argument that the caller left out."""
-    return None if value is msgspec.UNSET else value
