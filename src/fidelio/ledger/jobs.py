@@ -27,6 +27,7 @@ from fidelio.clock import Clock, now_ms
 from fidelio.errors import LedgerError, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.long_text import sanitize_text
 from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Job, Json, Lease, NewJob, Retry, Settlement
 from fidelio.ledger.paging import all_jobs
 from fidelio.retry import TRANSIENT, cancel_tasks
@@ -248,5 +249,4 @@ class Jobs:
 
 def _describe_error(error: Exception) -> str:
     """Describe an error in characters that both databases can store."""
-    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+    return sanitize_text(f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS])

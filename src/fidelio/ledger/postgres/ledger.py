@@ -103,6 +103,7 @@ class PostgresLedger(Ledger):
     blob = _reading(read_blob)
     next_due = _reading(next_due)
     jobs = _reading(list_jobs)
+    _read_newest_position = _reading(reads.read_newest_position)
 
     async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         while True:
@@ -139,10 +140,6 @@ class PostgresLedger(Ledger):
             if notification is None or newest > after:
                 return newest
             await wait_for_notification(notification, deadline - clock())
-
-    async def _read_newest_position(self) -> int:
-        async with self._database.connection() as connection:
-            return await reads.read_newest_position(connection)
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
         async with self._database.connection() as connection:

@@ -13,8 +13,8 @@ from fidelio.ledger.encoding import DELETED, EncodedChange, EncodedEvent, advanc
 from fidelio.ledger.model import Change, CommitResult, Event, NewSession, Session
 from fidelio.ledger.rows import SESSION
 from fidelio.ledger.sqlite import documents, jobs, requests
-from fidelio.ledger.sqlite.group_commit import Transaction
-from fidelio.ledger.sqlite.rows import join_sql
+from fidelio.ledger.sqlite.group_commit import RowUpdate, Transaction
+from fidelio.ledger.sqlite.schema import join_sql
 
 _INSERT_SESSION = join_sql("INSERT INTO sessions (", SESSION, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 
@@ -86,7 +86,10 @@ def _update(transaction: Transaction, row: Session, encoded: EncodedChange, even
     if not changes_row(encoded.change):
         return row
     after = advance_row(row, encoded.change, events, raw=encoded.record, now=encoded.now)
-    transaction.update_session(row, after)
+    scope = RowUpdate.HEAD if encoded.record is None else RowUpdate.RECORD
+    if row.status != after.status or row.reason != after.reason:
+        scope = RowUpdate.STATUS
+    transaction.update_session(after, scope)
     return after
 
 

@@ -12,7 +12,7 @@ from fidelio.ledger.encoding import EncodedDocument
 from fidelio.ledger.model import Document, Page
 from fidelio.ledger.paging import clamp_page_size, decode_text_cursor
 from fidelio.ledger.rows import VERSION, to_document, to_page
-from fidelio.ledger.sqlite.rows import fetch, join_sql
+from fidelio.ledger.sqlite.schema import fetch, join_sql
 
 _INSERT_VERSION = join_sql("INSERT INTO document_versions (", VERSION, ", session) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key")
 _SELECT_VERSION = join_sql("SELECT", VERSION, "FROM document_versions WHERE space = ? AND path = ? AND version = ?")

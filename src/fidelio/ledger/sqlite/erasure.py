@@ -13,7 +13,7 @@ from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.documents import delete_unused_blobs
 from fidelio.ledger.sqlite.group_commit import Transaction
-from fidelio.ledger.sqlite.rows import fetch, join_sql
+from fidelio.ledger.sqlite.schema import fetch, join_sql
 from fidelio.ledger.sqlite.search_index import remove_event
 
 
@@ -78,7 +78,7 @@ def erase_sessions(transaction: Transaction, last_changes: Sequence[EncodedChang
     for text in (_ERASE_REQUESTS, *_DELETE_JOBS):
         connection.execute(text, (session_ids,))
     for each in existing:
-        apply(transaction, each)
+        _append_deletion(transaction, each)
     transaction.connection.execute(_CLEAR_NAMES, (session_ids,))
 
 
@@ -87,6 +87,13 @@ def _is_not_deleted(transaction: Transaction, session: str) -> bool:
     if row is None:
         raise session_not_found(session)
     return row.status != DELETED
+
+
+def _append_deletion(transaction: Transaction, last_change: EncodedChange) -> None:
+    apply(transaction, last_change)
+    row = transaction.session(last_change.change.session)
+    assert row is not None
+    transaction.update_session(msgspec.structs.replace(row, name=None))
 
 
 def _erase_documents(connection: apsw.Connection, session_ids: str) -> list[str]:

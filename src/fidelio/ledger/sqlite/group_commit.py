@@ -1,6 +1,7 @@
 """Group commit: the work of several callers in a single transaction, on the only connection that writes.
 
-Appended events and updated rows are buffered and written together: the statements of a group run in one go.
+Appended events and updated rows are buffered and written in a few statements: every statement releases the GIL, and the writer
+holds the write lock while it waits to get the GIL back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from enum import IntEnum
+from itertools import chain
 from typing import Any, TypeVar
 
 import apsw
@@ -22,26 +25,102 @@ from fidelio.ledger.model import Event, Session
 from fidelio.ledger.rows import SESSION
 from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, open_writer
 from fidelio.ledger.sqlite.errors import translate_error
-from fidelio.ledger.sqlite.rows import EVENT, join_sql
+from fidelio.ledger.sqlite.schema import EVENT, join_sql, read_newest_position
 from fidelio.ledger.sqlite.search_index import Indexer
 
+_CHUNKS = (32, 8, 2, 1)
+# The largest chunk size for a number of rows.
+_CHUNK_OF = [next((size for size in _CHUNKS if size <= rows), 0) for rows in range(_CHUNKS[0] + 1)]
 _SELECT_SESSION = join_sql("SELECT", SESSION, "FROM sessions WHERE id = ?")
-_INSERT_EVENT = join_sql("INSERT INTO events (", EVENT, ") VALUES (", ", ".join("?" * 11), ")")
-# A column in SET rewrites its indexes even if the value stays the same, so the status is set only if it changes.
-_UPDATE_RECORD = "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5 WHERE id = ?1"
-_UPDATE_STATUS = "UPDATE sessions SET status = ?2, reason = ?3 WHERE id = ?1"
+_EVENT_ROW = f"({', '.join('?' * 11)})"
+_INSERT_EVENTS = {n: join_sql("INSERT INTO events (", EVENT, ") VALUES", ", ".join([_EVENT_ROW] * n)) for n in _CHUNKS}
+# Only the columns that every append changes: a column in SET rewrites its indexes even if the value stays the same.
+_UPDATE_HEADS = {
+    n: join_sql(
+        "UPDATE sessions SET last_seq = v.column2, head = v.column3, updated_at = v.column4 FROM (VALUES",
+        ", ".join(["(?, ?, ?, ?)"] * n),
+        ") AS v WHERE sessions.id = v.column1",
+    )
+    for n in _CHUNKS
+}
+
+
+class RowUpdate(IntEnum):
+    """Which columns of a session row have changed; each value includes the values before it."""
+
+    HEAD = 0
+    RECORD = 1
+    STATUS = 2
+
+
+_UPDATE_ROW = {
+    RowUpdate.RECORD: "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5 WHERE id = ?1",
+    RowUpdate.STATUS: (
+        "UPDATE sessions SET last_seq = ?2, head = ?3, updated_at = ?4, record = ?5, status = ?6, reason = ?7 WHERE id = ?1"
+    ),
+}
+
+MAX_CACHED_SESSIONS = 1024
+MAX_CACHED_RECORD = 16_384
+
+
+class SessionCache:
+    """Cache of session rows as of the last commit of this process, valid until another process commits.
+
+    `PRAGMA data_version`, read under the write lock at the start of every transaction, reveals commits of other processes. An
+    append to a cached session reads nothing from the database.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._rows: dict[str, Session] = {}
+        self._version = 0
+        self._position: int | None = None
+
+    def begin(self) -> None:
+        version = self._connection.execute("PRAGMA data_version").get
+        if version != self._version:
+            self.clear()
+            self._version = version
+
+    def get(self, id_: str) -> Session | None:
+        cached = self._rows.get(id_)
+        if cached is None and (row := self._connection.execute(_SELECT_SESSION, (id_,)).get) is not None:
+            cached = Session(*row)
+            self.put(cached)
+        return cached
+
+    def put(self, row: Session) -> None:
+        if len(self._rows) >= MAX_CACHED_SESSIONS:
+            # Not `clear`: buffered events have already been assigned positions.
+            self._rows.clear()
+        if len(row.raw) <= MAX_CACHED_RECORD:
+            self._rows[row.id] = row
+        else:
+            self._rows.pop(row.id, None)
+
+    def next_position(self) -> int:
+        """Assign the next global position."""
+        if self._position is None:
+            self._position = read_newest_position(self._connection)
+        self._position += 1
+        return self._position
+
+    def clear(self) -> None:
+        self._rows.clear()
+        self._position = None
 
 
 class Transaction:
     """Buffer of appended events and updated rows. `connection` flushes it first, so that statements see all changes."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, cache: SessionCache) -> None:
         self._connection = connection
-        self._position: int | None = None
+        self._cache = cache
         self._events: list[Event] = []
-        self._rows: dict[str, Session] = {}
-        self._statuses: dict[str, Session] = {}
+        self._updates: dict[str, tuple[Session, RowUpdate]] = {}
         self.writes = 0
+        cache.begin()
 
     @property
     def connection(self) -> apsw.Connection:
@@ -51,44 +130,57 @@ class Transaction:
         return self._connection
 
     def session(self, id_: str) -> Session | None:
-        if id_ in self._rows:
-            return self._rows[id_]
-        row = self._connection.execute(_SELECT_SESSION, (id_,)).get
-        return None if row is None else Session(*row)
+        update = self._updates.get(id_)
+        return update[0] if update else self._cache.get(id_)
 
     def append(self, session: Session, new_events: Sequence[EncodedEvent]) -> tuple[Event, ...]:
         head, events = session.head, []
         for seq, new_event in enumerate(new_events, session.last_seq + 1):
-            event = chain_event(new_event, session=session.id, seq=seq, previous=head, position=self._next_position())
+            event = chain_event(new_event, session=session.id, seq=seq, previous=head, position=self._cache.next_position())
             events.append(event)
             head = event.hash
         self._events += events
         self.writes += len(events)
         return tuple(events)
 
-    def update_session(self, before: Session, after: Session) -> None:
+    def update_session(self, row: Session, scope: RowUpdate = RowUpdate.HEAD) -> None:
         """Buffer the new row of a session."""
-        self._rows[after.id] = after
-        if (before.status, before.reason) != (after.status, after.reason):
-            self._statuses[after.id] = after
+        previous = self._updates.get(row.id)
+        self._updates[row.id] = row, max(previous[1], scope) if previous else scope
         self.writes += 1
 
     def flush(self) -> None:
-        if not self._events and not self._rows:
-            return
-        events, rows, statuses = self._events, self._rows.values(), self._statuses.values()
-        self._events, self._rows, self._statuses = [], {}, {}
-        self._connection.executemany(_INSERT_EVENT, [astuple(event) for event in events])
-        values = [(row.id, row.last_seq, row.head, row.updated_at, row.raw) for row in rows]
-        self._connection.executemany(_UPDATE_RECORD, values)
-        self._connection.executemany(_UPDATE_STATUS, [(row.id, row.status, row.reason) for row in statuses])
+        if self._events:
+            events, self._events = self._events, []
+            self._execute_in_chunks(_INSERT_EVENTS, [astuple(event) for event in events])
+        if self._updates:
+            updates, self._updates = self._updates, {}
+            heads = []
+            for row, scope in updates.values():
+                if scope is RowUpdate.HEAD:
+                    heads.append(_head_values(row))
+                elif scope is RowUpdate.RECORD:
+                    self._connection.execute(_UPDATE_ROW[scope], (*_head_values(row), row.raw))
+                else:
+                    self._connection.execute(_UPDATE_ROW[scope], (*_head_values(row), row.raw, row.status, row.reason))
+                self._cache.put(row)
+            self._execute_in_chunks(_UPDATE_HEADS, heads)
 
-    def _next_position(self) -> int:
-        """Assign the next global position."""
-        if self._position is None:
-            self._position = self._connection.execute("SELECT max(position) FROM events").get or 0
-        self._position += 1
-        return self._position
+    def clear(self) -> None:
+        """Discard the buffer and the cache after a rollback."""
+        self._events, self._updates = [], {}
+        self._cache.clear()
+
+    def _execute_in_chunks(self, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:
+        offset = 0
+        while offset < len(rows):
+            size = _CHUNK_OF[min(len(rows) - offset, _CHUNKS[0])]
+            self._connection.execute(statements[size], tuple(chain.from_iterable(rows[offset : offset + size])))
+            offset += size
+
+
+def _head_values(row: Session) -> tuple[object, ...]:
+    return (row.id, row.last_seq, row.head, row.updated_at)
 
 
 T = TypeVar("T")
@@ -133,6 +225,7 @@ class Committer:
         # Replaces the automatic checkpoint of SQLite, which would delay the commit that triggers it.
         self.connection.set_wal_hook(self._record_wal_pages)
         self.indexer = Indexer(self.connection)
+        self._cache = SessionCache(self.connection)
 
     def commit(self, items: Sequence[WorkItem]) -> None:
         """Commit all items and set the result or the error of each. A result is durable."""
@@ -206,6 +299,7 @@ class Committer:
             except LedgerError as refusal:
                 item.error = refusal
                 if transaction.writes != writes_before:
+                    transaction.clear()
                     self.connection.execute("ROLLBACK")
                     return False
         transaction.flush()
@@ -213,22 +307,23 @@ class Committer:
 
     def _execute_with_savepoints(self, items: Sequence[WorkItem]) -> None:
         """Execute all items again, each in a savepoint, so that a failure rolls back only its own item."""
-        self._begin()
+        transaction = self._begin()
         for item in items:
             self.connection.execute("SAVEPOINT caller")
-            transaction, item.error = Transaction(self.connection), None
+            item.error = None
             try:
                 item.result = item.work(transaction)
                 transaction.flush()
             except LedgerError as refusal:
                 item.error = refusal
+                transaction.clear()
                 self.connection.execute("ROLLBACK TO caller")
             self.connection.execute("RELEASE caller")
 
     def _begin(self) -> Transaction:
         self.indexer.restore_sync()
         self.connection.execute("BEGIN IMMEDIATE")
-        return Transaction(self.connection)
+        return Transaction(self.connection, self._cache)
 
     def _fail_all(self, items: Sequence[WorkItem], error: LedgerError) -> None:
         self._roll_back()
@@ -237,6 +332,7 @@ class Committer:
             item.error = error
 
     def _roll_back(self) -> None:
+        self._cache.clear()
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 

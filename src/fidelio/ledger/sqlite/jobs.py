@@ -21,7 +21,7 @@ from fidelio.ledger.encoding import DELETED, EncodedJob, decode, session_deleted
 from fidelio.ledger.model import Completion, DeadLetter, Job, Lease, Retry, Settlement
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.rows import to_job
-from fidelio.ledger.sqlite.rows import fetch, join_sql
+from fidelio.ledger.sqlite.schema import fetch, join_sql
 
 _INSERT_JOB = """
 INSERT INTO jobs (id, session, kind, payload, about, due, attempts, state, error, waiting)

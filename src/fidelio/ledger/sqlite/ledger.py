@@ -24,6 +24,7 @@ from fidelio.ledger.sqlite.jobs import list_jobs, next_due
 from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
 from fidelio.ledger.sqlite.requests import list_requests, read_request
+from fidelio.ledger.sqlite.schema import read_newest_position
 from fidelio.ledger.sqlite.writer import Writer
 
 P = ParamSpec("P")
@@ -116,7 +117,7 @@ class SqliteLedger(Ledger):
             async with asyncio.timeout(timeout):
                 while True:
                     with Listener(self._writer.notifier, None) as listener:
-                        newest = self._read(reads.read_newest_position)
+                        newest = self._read(read_newest_position)
                         if newest > after:
                             return newest
                         await listener.notification.wait()

@@ -21,7 +21,7 @@ from fidelio.ledger.rows import SESSION, to_page
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_errors
-from fidelio.ledger.sqlite.rows import EVENT, fetch, join_sql
+from fidelio.ledger.sqlite.schema import EVENT, fetch, join_sql
 
 
 class ReadPool:
@@ -134,7 +134,3 @@ def list_events(
     if not rows and session is not None:
         require_session(connection, session)
     return tuple([Event(*row) for row in rows])
-
-
-def read_newest_position(connection: apsw.Connection) -> int:
-    return int(connection.execute("SELECT max(position) FROM events").get or 0)

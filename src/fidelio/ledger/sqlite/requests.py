@@ -12,7 +12,7 @@ from fidelio.ledger.encoding import EncodedRequest
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request, RequestState
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.rows import to_page, to_request
-from fidelio.ledger.sqlite.rows import REQUEST, fetch, join_sql
+from fidelio.ledger.sqlite.schema import REQUEST, fetch, join_sql
 
 _INSERT = join_sql("INSERT INTO requests (", REQUEST, ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'open', '{}', '', '', '', ?, NULL, ?)")
 _SELECT = join_sql("SELECT", REQUEST, "FROM requests WHERE id = ?")

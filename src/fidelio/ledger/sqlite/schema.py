@@ -1,4 +1,4 @@
-"""Schema and migrations of the SQLite ledger.
+"""Schema and migrations of the SQLite ledger, its column lists, and functions that run statements.
 
 `MIGRATIONS[n]` leads from version n to n + 1. A new file runs all of them, so every migration is tested whenever a ledger is
 created. A released migration is never edited: append another.
@@ -6,11 +6,22 @@ created. A released migration is never edited: append another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import apsw
 
 from fidelio.errors import SchemaMismatch
 
 APPLICATION_ID = 0x46644C67  # "FdLg", by which `file` and `read_version` recognize a ledger
+
+Row = tuple[Any, ...]
+
+EVENT = "position, session, seq, id, type, actor, time, body, salt, digest, hash"
+REQUEST = (
+    "id, session, kind, about, question, options, subject, detail, state, answer, answered_by, channel, assurance,"
+    " opened_at, closed_at, expires_at"
+)
 
 _FIRST = """
 CREATE TABLE sessions (
@@ -216,3 +227,17 @@ def run_script(connection: apsw.Connection, script: str) -> None:
     """Run several statements to their end; apsw stops at the first row unless it is consumed."""
     for _ in connection.execute(script):
         pass
+
+
+def join_sql(*fragments: str) -> str:
+    """Join SQL fragments that are constants of this package; values are always bound as parameters."""
+    return " ".join(fragments)
+
+
+def fetch(connection: apsw.Connection, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    rows: list[Row] = connection.execute(statement, values).fetchall()
+    return rows
+
+
+def read_newest_position(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT max(position) FROM events").get or 0)

@@ -17,7 +17,7 @@ import apsw
 
 from fidelio.ledger.encoding import decode
 from fidelio.ledger.search import iter_fields, tokenize
-from fidelio.ledger.sqlite.rows import Row, fetch, join_sql
+from fidelio.ledger.sqlite.schema import Row, fetch, join_sql, read_newest_position
 
 Source = Literal["event", "document"]
 
@@ -120,7 +120,7 @@ def index_step(connection: apsw.Connection, limit: int) -> bool:
     """Index up to `limit` events and documents in the transaction of the caller; return whether there may be more."""
     after = read_progress(connection, "event")
     _update_events(connection, after, after + limit, _INSERT_PLAIN, _INSERT_OTHER)
-    newest = _read_newest_position(connection)
+    newest = read_newest_position(connection)
     until = min(newest, after + limit)
     if until > after:
         _store_progress(connection, "event", until)
@@ -132,7 +132,7 @@ def read_progress(connection: apsw.Connection, source: Source) -> int:
 
 
 def is_behind(connection: apsw.Connection) -> bool:
-    return _read_newest_position(connection) > read_progress(connection, "event")
+    return read_newest_position(connection) > read_progress(connection, "event")
 
 
 def encode_tag(kind: str, value: str) -> str:
@@ -189,10 +189,6 @@ def _update_events(connection: apsw.Connection, after: int, until: int, for_plai
 
 def _to_index_rows(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
     return ((position, encode_words([text for _, text in iter_fields(decode(body))]), tags) for position, body, tags in rows)
-
-
-def _read_newest_position(connection: apsw.Connection) -> int:
-    return int(connection.execute("SELECT max(position) FROM events").get or 0)
 
 
 def _index_documents(connection: apsw.Connection, limit: int) -> int:
