@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -276,6 +277,7 @@ def chain_event(encoded: EncodedEvent, *, session: str, seq: int, previous: byte
 JOB_PREFIX = "j_"
 SMALL_CHANGE_ITEMS = 64
 SMALL_CHANGE_BYTES = 256 * 1024
+_ALL_NONE = (None,) * 6
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
@@ -302,16 +304,20 @@ class EncodedDocument(msgspec.Struct, frozen=True):
 
 
 class EncodedChange(NamedTuple):
-    """A change with everything that a database stores for it. `blobs` maps digests to contents, including document texts."""
+    """A change with everything that a database stores for it. `blobs` maps digests to contents, including document texts.
+
+    `appends_only` marks the most frequent kind of change: events without blobs, and nothing else.
+    """
 
     change: Change
     now: int
     events: tuple[EncodedEvent, ...]
     record: str | None
-    requests: tuple[EncodedRequest, ...]
-    documents: tuple[EncodedDocument, ...]
-    jobs: tuple[EncodedJob, ...]
-    blobs: Mapping[str, bytes]
+    requests: tuple[EncodedRequest, ...] = ()
+    documents: tuple[EncodedDocument, ...] = ()
+    jobs: tuple[EncodedJob, ...] = ()
+    blobs: Mapping[str, bytes] = MappingProxyType({})
+    appends_only: bool = False
 
     @property
     def is_small(self) -> bool:
@@ -327,6 +333,8 @@ def encode_change(change: Change, *, now: int) -> EncodedChange:
     time = now if change.time is None else change.time
     events = tuple([encode_event(event, now=time) for event in change.events])
     record = None if change.record is None else encode_record(change.record)
+    if not (change.requests or change.documents or change.jobs or change.blobs):
+        return EncodedChange(change, now, events, record, appends_only=_appends_only(change))
     return EncodedChange(
         change,
         now,
@@ -337,6 +345,11 @@ def encode_change(change: Change, *, now: int) -> EncodedChange:
         jobs=tuple([_encode_job(job) for job in change.jobs]),
         blobs=_collect_blobs(change),
     )
+
+
+def _appends_only(change: Change) -> bool:
+    others = (change.create, change.lease, change.settle, change.status, change.reason, change.record)
+    return bool(change.events) and others == _ALL_NONE and not any(event.blobs for event in change.events)
 
 
 def hash_blob(content: bytes) -> str:

@@ -169,8 +169,13 @@ class Jobs:
         sessions = {job.session for job in held}
         due = [job for job in queued if job.due <= now and job.session not in sessions]
         admitted = admit(due, [job for job in held if job.lease_owner == self._owner])
-        # Concurrent claims share a disk sync.
-        claimed = await asyncio.gather(*(self._claim(kinds, session) for session in {job.session: job for job in admitted}))
+        # Concurrent claims share a disk sync. All of them end before an error is raised: a claim that ended later would start a
+        # handler that nobody stops.
+        claims = (self._claim(kinds, session) for session in {job.session: job for job in admitted})
+        claimed = await asyncio.gather(*claims, return_exceptions=True)
+        for error in claimed:
+            if isinstance(error, BaseException):
+                raise error
         if not any(claimed):
             times = [(job.due - now) / 1000 for job in queued if job.due > now]
             await self._wait(asyncio.sleep(min([_RETRY_SECONDS if admitted else _POLL_SECONDS, *times])))
