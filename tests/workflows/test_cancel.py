@@ -33,6 +33,18 @@ async def start_family(play: Player) -> tuple[str, str]:
     return parent, child
 
 
+@proves("cancel.withdraws")
+async def test_a_session_that_a_person_ended_takes_no_variables(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play:
+        yielded = await play("yield_checkpoint", session_token=await play.at("tune"), checkpoint_id="how")
+        answered = await play("respond_checkpoint", checkpoint_handle=yielded.token, option_id="forte")
+        await end(settings, payload(answered.token)["sid"])
+        resumed = await play("resume_checkpoint", session_token=answered.token, variables={"loud": True})
+
+    assert "A person has ended this session." in resumed.text
+    assert await list_events(settings, "checkpoint.resumed", "variables.set") == []
+
+
 @proves("cancel.person")
 @pytest.mark.parametrize("fidelity", ["advise", "enforce"])
 async def test_a_person_ends_an_unfinished_session(settings: Settings, library: Path, fidelity: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fidelio.app.application import Application
+from fidelio.definitions.models.workflow import parse_snapshot
 from fidelio.definitions.reading.document import read_text
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
@@ -205,6 +206,31 @@ async def test_a_restarted_server_leads_by_the_same_snapshot(settings: Settings,
     assert document["activities"] == ["tune", "play", "bow"]
 
 
+@proves("snapshot.enforce")
+async def test_an_activity_is_found_under_the_same_names_in_files_and_snapshot(settings: Settings, library: Path) -> None:
+    async with playing(settings, library, fidelity="enforce") as play:
+        token = await play.start("score")
+        edit(library / "score/workflow.yaml", "version: 1.2.3", "version: 1.2.4")
+        mistyped = await play("next_activity", session_token=token, activity_id="tunee")
+        entered = await play("next_activity", session_token=token, activity_id=" tune ")
+
+    assert "Did you mean tune?" in mistyped.text
+    assert entered.json["activity_id"] == "tune"
+
+
+@proves("snapshot.nowhere")
+async def test_a_snapshot_that_cannot_be_read_counts_as_missing(
+    settings: Settings, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_definition, "parse_snapshot", lambda _: parse_snapshot(b'{"id": 1}'))
+    async with playing(settings, library, fidelity="enforce") as play:
+        token = await play.at("tune")
+        without_the_workflow(library)
+        refused = await play("get_activity", session_token=token)
+
+    assert "the ledger has no copy of it" in refused.text
+
+
 @proves("snapshot.nowhere", "cancel.person")
 @pytest.mark.parametrize("fidelity", ["advise", "enforce"])
 async def test_without_files_and_snapshot_the_error_says_what_to_do(
@@ -234,7 +260,6 @@ async def test_without_files_and_snapshot_the_error_says_what_to_do(
 @proves("snapshot.cache")
 async def test_a_snapshot_is_parsed_once(settings: Settings, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = list[bytes]()
-    parse_snapshot = session_definition.parse_snapshot
 
     def count(blob: bytes) -> Any:
         parsed.append(blob)

@@ -227,7 +227,7 @@ class Conductor:
 
     async def _record_segment(
         self, session: str, report: WorkerReport, segment: ActivitySegment, *, was_recorded: bool
-    ) -> Sequence[str]:
+    ) -> Sequence[Text]:
         """Record the report of a segment if it is not recorded yet; return what is missing in the segment."""
         record, manifest = report.record, report.manifest
         if manifest is None:
@@ -243,10 +243,10 @@ class Conductor:
         return await self._recorder.record_report(session, report, manifest, segment)
 
     async def _return_problems(
-        self, session: str, report: WorkerReport, plan: Plan, segment: ActivitySegment, problems: Sequence[str]
+        self, session: str, report: WorkerReport, plan: Plan, segment: ActivitySegment, problems: Sequence[Text]
     ) -> None:
         if problems and not await self._context.has_moved(session, report.record):
-            await self._supervisor.resume_with_problems(session, report, plan, segment, problems)
+            await self._supervisor.resume_with_problems(session, report, plan, segment, [str(problem) for problem in problems])
 
     async def _do_next_task(self, session: str, record: Record) -> None:
         """Make the move after the segments: an iteration of a loop, an activity of the loop, or the transition."""
@@ -270,7 +270,7 @@ class Conductor:
         if not await self._context.has_moved(session, record):
             _require_none(problems, record)
 
-    async def _exit_with_report(self, session: str, report: WorkerReport) -> list[str]:
+    async def _exit_with_report(self, session: str, report: WorkerReport) -> Sequence[Text]:
         """Check the report of a whole activity and follow the transition; return the problems that the worker must correct."""
         record, manifest = report.record, report.manifest
         if manifest is None:
@@ -284,7 +284,7 @@ class Conductor:
 
     async def _follow_transition(
         self, session: str, record: Record, steps: Sequence[StepReport] | None, variables: Mapping[str, Any]
-    ) -> list[str]:
+    ) -> Sequence[Text]:
         """Follow the first transition whose condition is true; return what prevents it."""
         workflow = await self._context.find_workflow(session, record)
         match choose_transition(workflow, self._context.with_variables(record, variables)):
@@ -302,11 +302,11 @@ class Conductor:
                     remedy=LINT_HINT,
                 )
 
-    async def _move(self, session: str, record: Record, move: Move) -> list[str]:
+    async def _move(self, session: str, record: Record, move: Move) -> list[Text]:
         try:
             outcome = await self._workflows.moves.move(self._context.conductor_token(session, record), move)
         except WorkflowRefusal as refusal:
-            return [str(refusal)]
+            return [refusal.text]
         self._report_warnings(session, record, outcome.warnings)
         return []
 
@@ -328,10 +328,10 @@ class Conductor:
         return ConductorFailure(blocked.reason, remedy=Hint(hint, blocked.remedy))
 
 
-def _require_none(problems: Sequence[str], record: Record) -> None:
+def _require_none(problems: Sequence[Text], record: Record) -> None:
     """Raise `BlockedRun` with the problems, if there are any: no worker is left that could correct them."""
     if problems:
-        raise BlockedRun(" ".join(problems), record)
+        raise BlockedRun(Hint(*(part for problem in problems for part in (problem, " "))), record)
 
 
 async def _check_run_limits(ledger: Ledger, session: str, record: Record, depth: int) -> None:

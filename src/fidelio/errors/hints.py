@@ -53,6 +53,9 @@ class Hint(_Rendered):
     def render(self, program: str = PROGRAM, *, tools: bool = True) -> str:
         return "".join(render(segment, program, tools=tools) for segment in self.segments)
 
+    def __bool__(self) -> bool:
+        return any(self.segments)
+
     def map_text(self, function: Callable[[str], str]) -> Hint:
         """Return the hint with `function` applied to its plain text."""
         return Hint(*(function(segment) if isinstance(segment, str) else segment for segment in self.segments))

@@ -15,14 +15,14 @@ import msgspec
 from fidelio.engine.record import CANCELLED, EventDraft, Record
 from fidelio.engine.state import ChildSession
 from fidelio.engine.triggers import draft_child_finished
-from fidelio.errors import SessionNotFound, WorkflowRefusal
+from fidelio.errors import SessionNotFound
 from fidelio.inbox import RequestChange, assurance_of, dismiss_all
 from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.model import Request
 from fidelio.ledger.paging import all_pages
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.tokens import Claims
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events, refuse_ended
 
 # The name of the call in the trace, and the outcome of the session in the record of its parent.
 END_SESSION = "end_session"
@@ -56,7 +56,7 @@ async def cancel_session(unit: WorkflowUnit, session: str, cancellation: Cancell
     async def decide(call: WorkflowCall) -> WorkflowDecision[tuple[str, ...]]:
         record = call.record
         if record.status == "completed":
-            raise completed_error()
+            refuse_ended(record)
         children = [loaded async for loaded in _iter_unfinished(unit, session)]
         ended = tuple(child.session.id for child in children)
         linked = [_cancel_child(child, cancellation, session) for child in children]
@@ -70,18 +70,6 @@ async def cancel_session(unit: WorkflowUnit, session: str, cancellation: Cancell
         )
 
     return await unit.perform(END_SESSION, Claims(sid=session), decide, agent=cancellation.by)
-
-
-def completed_error() -> WorkflowRefusal:
-    return WorkflowRefusal(
-        "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
-    )
-
-
-def cancelled_error() -> WorkflowRefusal:
-    return WorkflowRefusal(
-        "A person has ended this session.", remedy="Stop here, and ask what to do next.", reason="session.cancelled"
-    )
 
 
 def is_withdrawn(request: Request) -> bool:

@@ -29,6 +29,7 @@ from fidelio.workflows.unit_of_work import (
     build_events,
     no_activity_error,
     refusal_error,
+    refuse_ended,
     refuse_while_waiting,
 )
 
@@ -204,6 +205,8 @@ class CheckpointService:
             answer = call.record.last
             if answer is None or answer.visit != call.record.visit:
                 raise _nothing_resolved(call.record)
+            if variables or not answer.resumed:
+                refuse_ended(call.record)
             definition = await self._load_definition(call)
             workflow = definition.workflow
             warnings = self._unit.check_report(workflow, call.record, variables, definition.drift)

@@ -24,7 +24,7 @@ from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_
 from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
 from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
-from fidelio.workflows.cancel import cancelled_error, completed_error, find_waiting_parent
+from fidelio.workflows.cancel import find_waiting_parent
 from fidelio.workflows.requests import arm_checkpoints
 from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
 from fidelio.workflows.tokens import Segment, shorten_claim
@@ -34,6 +34,7 @@ from fidelio.workflows.unit_of_work import (
     WorkflowDecision,
     WorkflowUnit,
     build_events,
+    refuse_ended,
     refuse_while_pending,
     refuse_while_waiting,
 )
@@ -206,8 +207,7 @@ def move_not_allowed() -> WorkflowRefusal:
 
 def _refuse_unmovable(call: WorkflowCall) -> None:
     record = call.record
-    if record.ended:
-        raise completed_error() if record.status == "completed" else cancelled_error()
+    refuse_ended(record)
     claimed = call.claims.act
     if claimed is not None and claimed != shorten_claim(record.activity):
         raise WorkflowRefusal(

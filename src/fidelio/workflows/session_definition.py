@@ -15,7 +15,9 @@ from typing import Literal
 import msgspec
 
 from fidelio.definitions.library import WorkflowVersion
+from fidelio.definitions.library.identifiers import check_id, suggest_names
 from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.models.workflow import parse_snapshot
 from fidelio.definitions.toon_writer import encode_toon
 from fidelio.engine import phrases
 from fidelio.engine.record import RESTORED, STARTED, Record
@@ -96,10 +98,11 @@ def find_activity(unit: WorkflowUnit, definition: SessionDefinition, name: str) 
     if definition.files is not None:
         # The library raises the error: it knows similar names, and why an activity cannot be read.
         return unit.library.activity(definition.workflow.id, name)
-    known = phrases.list_names(activity.id for activity in definition.workflow.activities)
-    raise ComponentNotFound(
-        f"Activity not found: {name} in workflow {definition.workflow.id}.", remedy=f"Its activities are {known}."
-    )
+    wanted, known = check_id(name, "an activity"), [activity.id for activity in definition.workflow.activities]
+    if (found := definition.workflow.activity(wanted)) is not None:
+        return found
+    remedy = suggest_names(wanted, known) or f"Its activities are {', '.join(known)}."
+    raise ComponentNotFound(f"Activity not found: {wanted} in workflow {definition.workflow.id}.", remedy=remedy)
 
 
 def _read_files(unit: WorkflowUnit, record: Record) -> tuple[WorkflowVersion | None, str]:
@@ -122,7 +125,7 @@ def _find_gap(workflow: Workflow, record: Record, target: str) -> str:
 
 
 async def _load_snapshot(unit: WorkflowUnit, session: str) -> Workflow | None:
-    """Load the definition that a session began with from the ledger; None if it was not stored or is erased.
+    """Load the definition that a session began with from the ledger; None if it was not stored, is erased or unreadable.
 
     Parsed snapshots are cached, because parsing that of the bundled `work-package` (47 KB) takes 1.0 to 7.6 ms, and a whole
     call about 1 ms.
@@ -135,14 +138,12 @@ async def _load_snapshot(unit: WorkflowUnit, session: str) -> Workflow | None:
     blob = await unit.ledger.blob(digest)
     if blob is None:
         return None
-    if len(unit.snapshots) >= MAX_SNAPSHOTS:
-        unit.snapshots.pop(next(iter(unit.snapshots)))
-    unit.snapshots[digest] = parsed = parse_snapshot(blob)
+    parsed = parse_snapshot(blob)
+    if parsed is not None:
+        if len(unit.snapshots) >= MAX_SNAPSHOTS:
+            unit.snapshots.pop(next(iter(unit.snapshots)))
+        unit.snapshots[digest] = parsed
     return parsed
-
-
-def parse_snapshot(blob: bytes) -> Workflow:
-    return Workflow.model_validate(msgspec.json.decode(blob))
 
 
 def _explain_snapshot(reason: str) -> Problem:

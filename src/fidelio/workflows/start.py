@@ -34,11 +34,17 @@ from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import LinkedChange, SessionDecision, blank_session
-from fidelio.workflows.cancel import cancelled_error
 from fidelio.workflows.requests import checkpoint_request
 from fidelio.workflows.session_definition import load_definition, missing_activity_warnings
 from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, matches_claim
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
+from fidelio.workflows.unit_of_work import (
+    CallResult,
+    WorkflowCall,
+    WorkflowDecision,
+    WorkflowUnit,
+    build_events,
+    cancelled_error,
+)
 
 ORCHESTRATOR = "orchestrator"
 
@@ -315,7 +321,7 @@ async def restore_sessions(unit: WorkflowUnit, claims: StateClaims) -> Session:
 
 def _decide_restore(unit: WorkflowUnit, carried: CarriedSession, known: set[str], agent: str) -> SessionDecision[None]:
     record = replace(carried.record, found_in=_find_root(unit, carried.record.workflow))
-    snapshot = _encode_snapshot(unit, record.workflow)
+    snapshot = _encode_snapshot(unit, record)
     digests = tuple(map(hash_blob, snapshot))
     body: dict[str, Any] = {"workflow": record.workflow, "version": record.version, "definition": record.definition}
     body |= {"agent": agent, "record": encode_record(record), **({"snapshot": digests[0]} if digests else {})}
@@ -329,10 +335,12 @@ def _decide_restore(unit: WorkflowUnit, carried: CarriedSession, known: set[str]
     )
 
 
-def _encode_snapshot(unit: WorkflowUnit, workflow: str) -> tuple[bytes, ...]:
-    """Encode the definition of this server; empty if it does not have the workflow."""
+def _encode_snapshot(unit: WorkflowUnit, record: Record) -> tuple[bytes, ...]:
+    """Encode the definition of this server; empty if it is not the definition that the session began with elsewhere."""
     try:
-        return (msgspec.json.encode(unit.library.snapshot(workflow)),)
+        if unit.library.content_hash(record.workflow) != record.definition:
+            return ()
+        return (msgspec.json.encode(unit.library.snapshot(record.workflow)),)
     except DefinitionError:
         return ()
 

@@ -344,6 +344,22 @@ def refuse_while_pending(record: Record, action: str) -> None:
     )
 
 
+def refuse_ended(record: Record) -> None:
+    """Refuse a change of a session that has ended."""
+    if record.status == "completed":
+        raise WorkflowRefusal(
+            "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
+        )
+    if record.ended:
+        raise cancelled_error()
+
+
+def cancelled_error() -> WorkflowRefusal:
+    return WorkflowRefusal(
+        "A person has ended this session.", remedy="Stop here, and ask what to do next.", reason="session.cancelled"
+    )
+
+
 def allow_always(_record: Record, _action: str) -> None:
     """A gate for reads that are allowed while requests are open."""
 

@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from fidelio.surfaces.http import guard
 from fidelio.surfaces.http.application import MAX_BODY
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, NO_TLS, Served, served, served_by_sdk
@@ -363,13 +362,3 @@ async def test_a_call_that_is_too_large_is_refused_without_a_declared_size() -> 
 
     async with served() as server, httpx2.AsyncClient(timeout=SECONDS) as client:
         assert (await client.post(server.url, content=parts(), headers=OLD)).status_code == 413
-
-
-@proves("mcp.http-single")
-@pytest.mark.parametrize("name", ["Host", "Origin"])
-async def test_what_strangers_send_at_length_is_not_remembered(name: str) -> None:
-    async with served() as server:
-        await sent(server, encoded(ECHO), OLD)
-        before = guard._parse_short_address.cache_info().currsize
-        await sent(server, encoded(ECHO), {**OLD, name: "x" * 5000})
-        assert guard._parse_short_address.cache_info().currsize == before

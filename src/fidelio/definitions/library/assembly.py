@@ -26,10 +26,7 @@ _EXCLUDED_FROM_HEAD = frozenset({"activities", "activities_dir", "broken"})
 
 
 class ActivitySource(NamedTuple):
-    """The file of an activity before it is parsed, or the findings that say why there is none.
-
-    `inaccessible`: the system refuses access, so the file may exist and be valid.
-    """
+    """The file of an activity before it is parsed, or the findings that say why there is none."""
 
     key: str
     owner: str
@@ -37,7 +34,6 @@ class ActivitySource(NamedTuple):
     name: ComponentName | None = None
     inside: Path = ()
     findings: tuple[Finding, ...] = ()
-    inaccessible: bool = False
 
 
 class AssembledWorkflow(NamedTuple):
@@ -49,11 +45,6 @@ class AssembledWorkflow(NamedTuple):
     sources: tuple[ActivitySource, ...]
     origins: dict[str, ActivitySource]
     findings: tuple[Finding, ...]
-
-    @property
-    def inaccessible(self) -> bool:
-        """Whether the workflow may have activities that the system did not allow to read."""
-        return any(source.inaccessible for source in self.sources)
 
     def source(self, activity: str) -> DefinitionSource:
         source = self.origins[activity]
@@ -152,8 +143,7 @@ def _open_file(location: WorkflowLocation, path: str, name: ComponentName) -> Ac
 
 
 def _make_unreadable(key: str, location: WorkflowLocation, problem: UnreadableDefinition) -> ActivitySource:
-    inaccessible = isinstance(problem, InaccessibleDefinition)
-    return ActivitySource(key, location.id, findings=get_findings(problem), inaccessible=inaccessible)
+    return ActivitySource(key, location.id, findings=get_findings(problem))
 
 
 def _resolve_entry(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from fidelio.definitions.library.identifiers import ComponentName, check_id, sug
 from fidelio.definitions.library.listing import WorkflowSummary, summarize_workflow
 from fidelio.definitions.library.locations import ComponentFolder, Root, WorkflowLocations, find_component
 from fidelio.definitions.library.memo import Memo
-from fidelio.errors import ComponentNotFound, UnreadableDefinition, WorkflowNotFound
+from fidelio.errors import ComponentNotFound, DefinitionError, UnreadableDefinition, WorkflowNotFound
 
 if TYPE_CHECKING:
     from fidelio.definitions.findings import Finding
@@ -34,15 +34,11 @@ ComponentKind = Literal["workflow", "activity", "skill", "resource", "template",
 
 
 class WorkflowVersion(NamedTuple):
-    """A version of a workflow: the hash covers all its files. `source` returns the file of an activity.
-
-    `inaccessible`: the system refuses access to a file, so a missing activity may exist.
-    """
+    """A version of a workflow: the hash covers all its files. `source` returns the file of an activity."""
 
     workflow: Workflow
     hash: str
     source: Callable[[str], DefinitionSource]
-    inaccessible: bool = False
 
 
 class Library:
@@ -119,6 +115,24 @@ class Library:
         """The names of the workflow's components of a kind, in order. No file is read."""
         return self._locations.find(workflow).components(folder)
 
+    def resource_problems(self, workflow: str) -> Mapping[str, str]:
+        """The numbers of a workflow's resources, each with the reason why it cannot be read, empty if it can."""
+        return self._locations.memo.get_or_make(("resources", workflow), lambda _: dict(self._check_resources(workflow)))
+
+    def _check_resources(self, workflow: str) -> Iterator[tuple[str, str]]:
+        try:
+            components = self.components("resources", workflow)
+        except DefinitionError:
+            return
+        for component in components:
+            number = component.index or component.id
+            try:
+                self.resource(f"{workflow}/{number}", workflow=workflow)
+            except DefinitionError as problem:
+                yield number, problem.sentence
+            else:
+                yield number, ""
+
     def rules(self) -> LoadedDefinition[Rules] | None:
         """The rules for all workflows, if the library has such a file."""
         try:
@@ -166,7 +180,7 @@ class Library:
 
     def _version(self, workflow: str) -> WorkflowVersion:
         assembled = self._assembled(workflow)
-        return WorkflowVersion(assembled.workflow, self.content_hash(workflow), assembled.source, assembled.inaccessible)
+        return WorkflowVersion(assembled.workflow, self.content_hash(workflow), assembled.source)
 
     def snapshot(self, workflow: str) -> dict[str, Any]:
         """The parsed definition as JSON with all defaults, so that a replay does not depend on later files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError
 
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.models.activity import Activity
@@ -153,3 +153,11 @@ class WorkflowFile(WorkflowHead):
     activities_dir: str | None = Field(
         default=None, alias="activitiesDir", description="The directory of the activities, when it is not `activities`."
     )
+
+
+def parse_snapshot(blob: bytes) -> Workflow | None:
+    """Parse a stored definition; None if it does not have the form of this version."""
+    try:
+        return Workflow.model_validate_json(blob)
+    except ValidationError:
+        return None

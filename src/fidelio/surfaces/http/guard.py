@@ -11,7 +11,6 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse, Response
@@ -113,12 +112,9 @@ def _is_address(host: str) -> bool:
 
 
 def _parse_host(address: bytes) -> str:
-    """Return the host of an address, or an empty string. Overlong addresses never enter the cache."""
-    return _parse_short_address(address) if len(address) <= MAX_ADDRESS_LENGTH else ""
-
-
-@lru_cache(maxsize=256)
-def _parse_short_address(address: bytes) -> str:
+    """Return the host of an address, or an empty string."""
+    if len(address) > MAX_ADDRESS_LENGTH:
+        return ""
     try:
         return (urlsplit(address.decode("latin-1")).hostname or "").lower()
     except ValueError:

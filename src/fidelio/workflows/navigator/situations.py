@@ -7,7 +7,6 @@ repeated answer: its checkpoint instance is known, and the answer is confirmed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
@@ -58,20 +57,11 @@ class NavigatorView(msgspec.Struct, frozen=True):
     wait_ms: int = 0
 
 
-class _ResourceList(msgspec.Struct, frozen=True):
-    """The resources of a workflow whose files have this `hash`; `problems` maps their numbers to errors, empty if readable."""
-
-    hash: str
-    problems: dict[str, str]
-    readable: tuple[str, ...]
-
-
 class SituationReader:
     """Builds the views of navigated sessions."""
 
     def __init__(self, unit: WorkflowUnit) -> None:
         self._unit = unit
-        self._resource_lists: dict[str, _ResourceList] = {}
 
     def read_files(self, workflow_id: str) -> SessionDefinition:
         """Read the definition that a new session begins with."""
@@ -114,7 +104,7 @@ class SituationReader:
         numbers, name = self._readable_resources(definition, record), definition.workflow.id
         number = next((number for number in numbers if _is_same_number(number, reference)), "")
         if not number:
-            problems = self._list_resources(definition).problems.items()
+            problems = self._unit.library.resource_problems(name).items()
             problem = next((problem for number, problem in problems if _is_same_number(number, reference)), "")
             return messages.no_resource(record, reference, numbers, problem)
         try:
@@ -144,33 +134,10 @@ class SituationReader:
         """The numbers of the resources that can be read: from files, or from what the session has loaded before."""
         if not record.activity or record.waiting is not None:
             return []
-        readable, prefix = list(self._list_resources(definition).readable), f"resource {definition.workflow.id}/"
+        problems, prefix = self._unit.library.resource_problems(definition.workflow.id), f"resource {definition.workflow.id}/"
+        readable = [number for number, problem in problems.items() if not problem]
         loaded = (key.removeprefix(prefix) for key in record.loaded if key.startswith(prefix))
         return [*readable, *(key for key in loaded if not any(_is_same_number(number, key) for number in readable))]
-
-    def _list_resources(self, definition: SessionDefinition) -> _ResourceList:
-        """List the resources of a workflow; cached as long as the hash of its files does not change."""
-        name, digest = definition.workflow.id, definition.files.hash if definition.files is not None else ""
-        resources = self._resource_lists.get(name)
-        if resources is None or not digest or resources.hash != digest:
-            problems = dict(self._check_resources(name))
-            readable = tuple(number for number, problem in problems.items() if not problem)
-            resources = self._resource_lists[name] = _ResourceList(digest, problems, readable)
-        return resources
-
-    def _check_resources(self, name: str) -> Iterator[tuple[str, str]]:
-        try:
-            components = self._unit.library.components("resources", name)
-        except DefinitionError:
-            return
-        for component in components:
-            number = component.index or component.id
-            try:
-                self._unit.library.resource(f"{name}/{number}", workflow=name)
-            except DefinitionError as problem:
-                yield number, problem.sentence
-            else:
-                yield number, ""
 
 
 def _without_meta_entry(definition: SessionDefinition) -> SessionDefinition:

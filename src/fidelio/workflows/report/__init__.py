@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from fidelio.definitions.models.workflow import parse_snapshot
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
-from fidelio.workflows.session_definition import parse_snapshot
 
 __all__ = ["RefusedCall", "Report", "ReportedAnswer", "ReportedCancellation", "Visit", "report_session"]
 
