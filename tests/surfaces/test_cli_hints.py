@@ -261,13 +261,14 @@ def test_no_surface_rewrites_text_with_a_regular_expression() -> None:
 def parse(words: tuple[str, ...]) -> None:
     """Parse a command line without running it. A command without arguments may be named without those that it requires."""
     command: click.Command = cli
-    context, rest = click.Context(command), list(words)
+    # Commands remember the help option of their first context, so it must be the one of the program.
+    context, rest = click.Context(command, **command.context_settings), list(words)
     while isinstance(command, click.Group):
         found = command.get_command(context, rest.pop(0)) if rest else None
         assert found is not None, words
         command = found
     try:
-        command.make_context(words[0], list(rest))
+        command.make_context(words[0], list(rest), parent=context)
     except click.exceptions.Exit:
         assert "--help" in rest
     except click.MissingParameter:
