@@ -7,7 +7,9 @@ is a `Hint`, so that a surface can render it with its own program.
     FidelioError
     ├── UsageProblem              the call itself is wrong: an argument, an option, a name
     ├── HomeProblem               the home directory cannot be found, created or written
-    │   └── HomeNotFound          the named directory does not exist, and a command that only reads does not create it
+    │   ├── HomeNotFound          the named directory does not exist, and a command that only reads does not create it
+    │   └── ForeignHome           another user could have written the named directory
+    ├── TrustProblem              the list of what is trusted cannot be read, written or believed
     ├── TokenError
     │   ├── BadToken              forged, truncated, oversized or not canonical; says nothing about which
     │   ├── ExpiredToken          genuine, but past its expiry
@@ -33,6 +35,7 @@ is a `Hint`, so that a surface can render it with its own program.
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; suggests similar names
+    │   │   └── UntrustedProject  only a project that nobody has trusted has it; names the command
     │   ├── ComponentNotFound     the workflow exists, the activity, skill, resource or template does not
     │   ├── UnreadableDefinition  a file that cannot be read completely; carries the findings with file and line
     │   │   └── InaccessibleDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
@@ -46,6 +49,7 @@ is a `Hint`, so that a surface can render it with its own program.
         ├── AgentSessionExists    the name is taken in this project
         ├── AgentBusy             the session has a run; says how to send it a message
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
+        │   └── UntrustedBlueprint nobody has trusted it, or it has changed since; shows what would run
         ├── BrokenBlueprint       its files cannot be read completely; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
         ├── UncheckedAgentInput   the input could not be checked; says why
@@ -73,15 +77,18 @@ from fidelio.errors.agents import (
     ExecutorUnavailable,
     LimitReached,
     UncheckedAgentInput,
+    UntrustedBlueprint,
 )
 from fidelio.errors.base import (
     BadToken,
     ExpiredToken,
     FidelioError,
+    ForeignHome,
     HomeNotFound,
     HomeProblem,
     KeyRingProblem,
     TokenError,
+    TrustProblem,
     UsageProblem,
 )
 from fidelio.errors.hints import PROGRAM, Command, Hint, Text, render
@@ -115,6 +122,7 @@ from fidelio.errors.workflows import (
     MoveRefused,
     PersonNeeded,
     UnreadableDefinition,
+    UntrustedProject,
     WorkflowNotFound,
     WorkflowRefusal,
 )
@@ -145,6 +153,7 @@ __all__ = [
     "ExecutorUnavailable",
     "ExpiredToken",
     "FidelioError",
+    "ForeignHome",
     "Hint",
     "HomeNotFound",
     "HomeProblem",
@@ -170,8 +179,11 @@ __all__ = [
     "StaleLease",
     "Text",
     "TokenError",
+    "TrustProblem",
     "UncheckedAgentInput",
     "UnreadableDefinition",
+    "UntrustedBlueprint",
+    "UntrustedProject",
     "UsageProblem",
     "WorkflowNotFound",
     "WorkflowRefusal",

@@ -47,6 +47,12 @@ class BlueprintNotFound(AgentError):
     exit_code = 4
 
 
+class UntrustedBlueprint(BlueprintNotFound):
+    """No person has trusted this blueprint yet, or its files have changed since."""
+
+    code = "project.untrusted"
+
+
 class BrokenBlueprint(AgentError):
     """The files of a blueprint cannot be read completely, so the blueprint is not used."""
 
