@@ -105,12 +105,12 @@ class Home(NamedTuple):
         return self
 
     def find_problem(self, allowed: Allowance = STRICT) -> str:
-        """A sentence about what another user could have written in this home; empty if there is nothing."""
+        """A sentence about what another user controls in this home; empty if there is nothing."""
         return next(filter(None, (find_path_problem(path, allowed) for path in self.checked_paths)), "")
 
     @property
     def checked_paths(self) -> tuple[Path, ...]:
-        """The paths that no other user may have written."""
+        """The paths that no other user may control."""
         return (self.path, self.keys, self.http_token, self.ledger, self.agents, self.workflows)
 
     def require_existing(self) -> Home:
@@ -140,7 +140,7 @@ class Home(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A `.fidelio` above the working directory that is not used. `problem`: who could have written it; empty: not trusted."""
+    """A `.fidelio` above the working directory that is not used. `problem`: who controls it; empty: not trusted."""
 
     path: Path
     problem: str = ""
@@ -156,13 +156,13 @@ class HomeSearch(NamedTuple):
     def untrusted(self) -> tuple[Path, ...]:
         """The directories whose workflows and blueprints would be used if a person trusted them."""
         own = () if self.home.is_trusted else (self.home.path,)
-        return (*(place.path for place in self.passed_over if not place.problem), *own)
+        return (*(found.path for found in self.passed_over if not found.problem), *own)
 
     def warnings(self) -> Iterator[Text]:
         """What a person should know about the directories that are not used, or not wholly."""
-        for place in self.passed_over:
-            reason = place.problem or f"nobody has trusted {place.path}, which brings its own ledger or keys"
-            yield Hint(f"{_capitalize(reason)}, so it is not used. ", _trust_hint(place.path))
+        for found in self.passed_over:
+            reason = found.problem or f"nobody has trusted {found.path}, which brings its own ledger or keys"
+            yield Hint(f"{_capitalize(reason)}, so it is not used. ", _trust_hint(found.path))
         if not self.home.is_trusted and (names := [name for name in _SHARED if has_entries(self.home.path / name)]):
             what = " and ".join(names)
             yield Hint(
@@ -185,7 +185,7 @@ def search_home(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> HomeSearch:
-    """Find the home. Raises `ForeignHome` if it was named and another user could have written it."""
+    """Find the home. Raises `ForeignHome` if it was named and another user controls it."""
     environ = os.environ if environ is None else environ
     chosen = path or environ.get("FIDELIO_HOME")
     if chosen:
@@ -206,7 +206,7 @@ def load_user_trust(environ: Mapping[str, str] | None = None) -> Trust:
 
 
 def check_project(home: Home) -> None:
-    """Raise `ForeignHome` if another user could have written the home of a project, or could exchange it."""
+    """Raise `ForeignHome` if another user controls the home of a project, or could exchange it."""
     if problem := _find_project_problem(home, load_user_trust().allowance(home.path)):
         raise _make_foreign_error(home, problem)
 

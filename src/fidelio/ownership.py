@@ -1,8 +1,8 @@
-"""Ownership rule: whether another user of this machine could have written a file or directory that Fidelio is about to use.
+"""Ownership rule: whether another user of this machine controls a file or directory that Fidelio is about to use.
 
-What another user has written is not used: workflows would lead agents, blueprints would run commands, and keys and tokens would
-be known. Accepted are this user, root, and under root the user who called sudo. A group may write, other users may not. Files
-whose content matters are opened first and checked by their descriptor, so that they cannot be exchanged in between.
+What another user could have written is not used: workflows would lead agents, blueprints would run commands, and keys and tokens
+would be known. Accepted are this user, root, and under root the user who called sudo. A group may write, other users may not.
+Files whose content matters are opened first and checked by their descriptor, so that they cannot be exchanged in between.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_status_problem(status: os.stat_result, allowed: Allowance = STRICT, *, 
 
 
 def find_path_problem(path: Path, allowed: Allowance = STRICT) -> str:
-    """A sentence about the first problem of the path: the link if it is one, and what is there. Empty if nothing is there."""
+    """A sentence about the first problem of a path, its link included; empty if there is no problem or no file."""
     try:
         status = path.lstat()
         checks = [(path, status, False)]

@@ -90,12 +90,12 @@ class Trust(msgspec.Struct, frozen=True):
         return any(entry.source == source for entry in self.blueprints)
 
     def with_directory(self, new: TrustedDirectory) -> Trust:
-        """This trust with the directory, in place of an entry for the same path."""
+        """This trust with the directory. An entry for the same path is replaced."""
         return msgspec.structs.replace(self, directories=(*(old for old in self.directories if old.path != new.path), new))
 
 
 def load_trust(directory: Path, environ: Mapping[str, str]) -> Trust:
-    """What the file in the user's data directory and the environment say. A file that others could have written is refused."""
+    """What the file in the user's data directory and the environment say. A file that others control is refused."""
     path = directory / FILE
     named = tuple(os.path.realpath(name) for name in environ.get(VARIABLE, "").split(os.pathsep) if name)
     try:
@@ -108,7 +108,7 @@ def load_trust(directory: Path, environ: Mapping[str, str]) -> Trust:
 
 
 def update_trust(directory: Path, change: Callable[[Trust], Trust]) -> None:
-    """Replace the stored trust by what `change` makes of it, one process after the other."""
+    """Replace the stored trust by what `change` makes of it. Other processes wait meanwhile."""
     path = directory / FILE
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def update_trust(directory: Path, change: Callable[[Trust], Trust]) -> None:
 
 
 def _read_own(path: Path) -> bytes:
-    """The content of the file, which only this user may have written; empty if there is none."""
+    """The content of the file, which only this user may control; empty if there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

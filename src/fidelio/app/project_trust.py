@@ -22,7 +22,7 @@ from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedBlueprint, TrustedDir
 
 
 class ProjectContents(msgspec.Struct, frozen=True):
-    """What is in a directory: workflows, blueprints, a ledger. `problem`: why another user could have written it."""
+    """What is in a directory: workflows, blueprints, a ledger. `problem`: why another user controls it."""
 
     path: str
     workflows: tuple[str, ...]
@@ -64,7 +64,7 @@ def trust_contents(contents: ProjectContents) -> None:
 
 
 def trust_new_directory(directory: Path) -> None:
-    """Trust a directory that this user has just written, without the blueprints in it."""
+    """Trust a directory that this user has just created, without the blueprints in it."""
     entry = TrustedDirectory(os.path.realpath(directory))
     update_trust(user_home().path, lambda trust: trust.with_directory(entry))
 

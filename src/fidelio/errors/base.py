@@ -49,7 +49,7 @@ class HomeNotFound(HomeProblem):
 
 
 class ForeignHome(HomeProblem):
-    """Another user of this machine could have written the home."""
+    """Another user of this machine controls the home, or could replace files in it."""
 
     code = "home.foreign"
 

@@ -29,7 +29,7 @@ TrustLevel = Literal["whole", "by-hash", "none"]
 
 
 class RootTrust(msgspec.Struct, frozen=True):
-    """How far a root is trusted. `problem` says why another user could have written it."""
+    """How far a root is trusted. `problem` says why another user controls it."""
 
     root: Path
     level: TrustLevel = "whole"

@@ -1,4 +1,4 @@
-"""Writing files that must stay inside a directory, whatever links are in the way.
+"""Writing files that must stay inside a directory, whatever symbolic links it contains.
 
 A cloned project can contain symbolic links, for example `.mcp.json` to a file of the user. Links inside of the project are
 followed, links out of it are refused. The directories are opened one after the other without following links, so that a link
@@ -18,7 +18,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def find_outside_link(directory: Path, file: str) -> str:
-    """A sentence about the first link on the way to the file that leads out of the directory; empty if there is none."""
+    """A sentence about the first link in the path of the file that leads out of the directory; empty if there is none."""
     base = os.path.realpath(directory)
     path = directory
     for name in Path(file).parts:

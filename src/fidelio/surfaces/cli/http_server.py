@@ -43,7 +43,7 @@ DEMO_PATH = "/mcp/demo"
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Address to listen on, the token of the command line, whether clients need one, and further host names to accept."""
+    """Address to listen on, the token of the command line, whether clients need a token, and further host names to accept."""
 
     host: str = "127.0.0.1"
     port: int = 0

@@ -149,7 +149,7 @@ def _find_home_in_use(project: Path) -> Home | None:
 
 
 def _check_home(project: Path, chosen: ProjectHome) -> None:
-    """Refuse a home that a link puts somewhere else, or that another user could have written."""
+    """Refuse a home that a link puts somewhere else, or that another user controls."""
     if chosen.is_named:
         return
     check_project(chosen.home)
