@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from fidelio.errors import Command, ForeignHome, Hint, HomeNotFound, HomeProblem, Text
 from fidelio.ownership import STRICT, Allowance, find_parent_problem, find_path_problem
 from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedDirectory, load_trust, update_trust
@@ -139,14 +141,14 @@ class Home(NamedTuple):
             return False
 
 
-class PassedOver(NamedTuple):
+class PassedOver(msgspec.Struct, frozen=True):
     """A `.fidelio` above the working directory that is not used. `problem`: who controls it; empty: not trusted."""
 
     path: Path
     problem: str = ""
 
 
-class HomeSearch(NamedTuple):
+class HomeSearch(msgspec.Struct, frozen=True):
     """The home that is used, and the nearer ones that are not."""
 
     home: Home

@@ -1,7 +1,7 @@
 """Ownership rule: whether another user of this machine controls a file or directory that Fidelio is about to use.
 
-What another user could have written is not used: workflows would lead agents, blueprints would run commands, and keys and tokens
-would be known. Accepted are this user, root, and under root the user who called sudo. A group may write, other users may not.
+What another user could have written is not used: workflows lead agents, blueprints run commands, and keys and tokens must not
+be known to others. Accepted are this user, root, and under root the user of sudo. A group may write, other users may not.
 Files whose content matters are opened first and checked by their descriptor, so that they cannot be exchanged in between.
 """
 
@@ -11,10 +11,11 @@ import os
 import pwd
 import stat
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 
-class Allowance(NamedTuple):
+class Allowance(msgspec.Struct, frozen=True):
     """What the rule accepts in addition: files of `owner`, and with `is_open` files that every user can write."""
 
     owner: int = -1

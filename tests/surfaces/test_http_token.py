@@ -178,6 +178,16 @@ async def test_another_user_of_the_machine_is_not_served(environ: dict[str, str]
     assert done.stdout.split() == ["401", "401", "401"]
 
 
+@proves("cli.up-token")
+def test_init_writes_no_token_into_files_that_may_be_committed(fidelio: Fidelio, home: Path, tmp_path: Path) -> None:
+    token = load_token(Home(home)).value
+    fidelio("init")
+
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != home / "http-token"]
+    assert written
+    assert not any(token in path.read_text("latin-1") for path in written)
+
+
 @proves("cli.up-token", "cli.demo")
 def test_the_demo_makes_the_token_of_its_home_and_needs_no_other(fidelio: Fidelio, home: Path) -> None:
     done = fidelio("demo", "--headless")

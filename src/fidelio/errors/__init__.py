@@ -35,7 +35,6 @@ is a `Hint`, so that a surface can render it with its own program.
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; suggests similar names
-    │   │   └── UntrustedProject  only a project that nobody has trusted has it; names the command
     │   ├── ComponentNotFound     the workflow exists, the activity, skill, resource or template does not
     │   ├── UnreadableDefinition  a file that cannot be read completely; carries the findings with file and line
     │   │   └── InaccessibleDefinition the system refuses access: permissions, descriptors, the disk; the file may be valid
@@ -49,7 +48,7 @@ is a `Hint`, so that a surface can render it with its own program.
         ├── AgentSessionExists    the name is taken in this project
         ├── AgentBusy             the session has a run; says how to send it a message
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
-        │   └── UntrustedBlueprint nobody has trusted it, or it has changed since; shows what would run
+        ├── UntrustedProject      only a project that nobody has trusted has it; also a WorkflowNotFound
         ├── BrokenBlueprint       its files cannot be read completely; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
         ├── UncheckedAgentInput   the input could not be checked; says why
@@ -77,7 +76,7 @@ from fidelio.errors.agents import (
     ExecutorUnavailable,
     LimitReached,
     UncheckedAgentInput,
-    UntrustedBlueprint,
+    UntrustedProject,
 )
 from fidelio.errors.base import (
     BadToken,
@@ -122,7 +121,6 @@ from fidelio.errors.workflows import (
     MoveRefused,
     PersonNeeded,
     UnreadableDefinition,
-    UntrustedProject,
     WorkflowNotFound,
     WorkflowRefusal,
 )
@@ -182,7 +180,6 @@ __all__ = [
     "TrustProblem",
     "UncheckedAgentInput",
     "UnreadableDefinition",
-    "UntrustedBlueprint",
     "UntrustedProject",
     "UsageProblem",
     "WorkflowNotFound",

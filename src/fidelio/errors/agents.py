@@ -6,6 +6,7 @@ from typing import Any
 
 from fidelio.errors.base import FidelioError
 from fidelio.errors.hints import Text
+from fidelio.errors.workflows import WorkflowNotFound
 
 
 class AgentError(FidelioError):
@@ -47,10 +48,14 @@ class BlueprintNotFound(AgentError):
     exit_code = 4
 
 
-class UntrustedBlueprint(BlueprintNotFound):
-    """No person has trusted this blueprint yet, or its files have changed since."""
+class UntrustedProject(AgentError, WorkflowNotFound):
+    """Only a project that no person has trusted has this workflow or blueprint, or a trusted blueprint has changed.
+
+    A caller that handles a missing workflow, or any error of an agent, handles it too.
+    """
 
     code = "project.untrusted"
+    exit_code = 4
 
 
 class BrokenBlueprint(AgentError):

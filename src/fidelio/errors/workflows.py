@@ -29,12 +29,6 @@ class WorkflowNotFound(DefinitionError):
     exit_code = 4
 
 
-class UntrustedProject(WorkflowNotFound):
-    """Only a project that no person has trusted yet has a workflow with this id."""
-
-    code = "project.untrusted"
-
-
 class ComponentNotFound(DefinitionError):
     """The workflow exists; the requested activity, skill, resource or template does not."""
 

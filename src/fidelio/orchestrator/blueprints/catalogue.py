@@ -115,7 +115,7 @@ class BlueprintCatalogue:
         )
 
     def get(self, name: str, project: str | Path | None = None) -> Blueprint:
-        """Load a blueprint. Raises `BlueprintNotFound`, `UntrustedBlueprint`, or `BrokenBlueprint` with its problem."""
+        """Load a blueprint. Raises `BlueprintNotFound`, `UntrustedProject`, or `BrokenBlueprint` with its problem."""
         if not _NAME.fullmatch(name):
             raise BlueprintNotFound(f"{name!r:.80} is not a valid blueprint name.", remedy=_NAME_RULE)
         entries, unused, _ = self._entries(project)

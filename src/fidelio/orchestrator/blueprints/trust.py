@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from fidelio.definitions.library.identifiers import escape_name
-from fidelio.errors import Command, Hint, Text, UntrustedBlueprint
+from fidelio.errors import Command, Hint, Text, UntrustedProject
 from fidelio.home import load_user_trust
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import Allowance, find_parent_problem, find_path_problem
@@ -58,10 +58,10 @@ class RootTrust(msgspec.Struct, frozen=True):
         reason = "has changed since a person trusted it" if has_changed else "was not trusted by a person"
         return f"The blueprint {blueprint.name} of {self.project} {reason}. It would run {describe_effect(blueprint)}."
 
-    def error(self, name: str, blueprint: Blueprint | None) -> UntrustedBlueprint:
+    def error(self, name: str, blueprint: Blueprint | None) -> UntrustedProject:
         if blueprint is not None:
-            return UntrustedBlueprint(self.describe(blueprint), remedy=self.remedy)
-        return UntrustedBlueprint(f"Agent not found: {name} is not used. {self.describe_root()}", remedy=self.remedy)
+            return UntrustedProject(self.describe(blueprint), remedy=self.remedy)
+        return UntrustedProject(f"Agent not found: {name} is not used. {self.describe_root()}", remedy=self.remedy)
 
 
 class BlueprintTrust:

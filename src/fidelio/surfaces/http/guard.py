@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 
 MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
@@ -25,9 +25,12 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # Clients look for an authorization server here. There is none, and only 404 makes them use the token that they have.
 _WELL_KNOWN = "/.well-known/"
 # Without the path of the home, which is nobody's business who has no token.
-_UNAUTHORIZED = (
-    "A token is needed, as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`. `fidelio up` prints the header when it starts; "
-    "the token is in the file http-token of its home, which `fidelio doctor` shows, unless FIDELIO_TOKEN sets it."
+_UNAUTHORIZED = Hint(
+    "A token is needed, as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`. ",
+    Command("up"),
+    " prints the header when it starts. The token is in the file http-token of its home, which ",
+    Command("doctor"),
+    " shows, unless FIDELIO_TOKEN sets it.",
 )
 
 
@@ -94,7 +97,7 @@ class Guard:
         if scope["path"].startswith(_WELL_KNOWN):
             return _refuse(404, "There is nothing here. This server needs no authorization server, only its token.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
-            return _refuse(401, _UNAUTHORIZED, {"WWW-Authenticate": 'Bearer realm="fidelio"'})
+            return _refuse(401, str(_UNAUTHORIZED), {"WWW-Authenticate": 'Bearer realm="fidelio"'})
         return None
 
     def _is_allowed(self, host: str) -> bool:
