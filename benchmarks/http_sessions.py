@@ -73,7 +73,7 @@ def measure() -> list[Figure]:
         library = Path(place) / "workflows"
         write_workflow(library, "large")
         let_settle()
-        ours = [sys.executable, "-m", "fidelio", "up", "--port", "0", "--workflows", str(library)]
+        ours = [sys.executable, "-m", "fidelio", "up", "--port", "0", "--no-token", "--workflows", str(library)]
         bare = [sys.executable, "-m", "benchmarks.mcp", "bare"]
         sessions, echo = (stack.enter_context(serving(command, place)) for command in (ours, bare))
         for revision in REVISIONS:

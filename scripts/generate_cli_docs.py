@@ -62,7 +62,8 @@ def _walk(context: click.Context) -> Iterator[click.Context]:
 def error_classes(base: type[FidelioError] = FidelioError) -> Iterator[type[FidelioError]]:
     yield base
     for derived in base.__subclasses__():
-        if derived.__module__.startswith(errors.__name__):
+        # A class with two bases is listed once, below the first.
+        if derived.__module__.startswith(errors.__name__) and derived.__bases__[0] is base:
             yield from error_classes(derived)
 
 

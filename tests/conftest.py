@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(home.cleanup)
     # A test that forgets to choose a home must not write into the one of whoever runs it.
     os.environ["FIDELIO_HOME"] = home.name
+    # What a test trusts must not be trusted afterwards.
+    os.environ["XDG_DATA_HOME"] = f"{home.name}/data"
 
 
 @pytest.fixture(scope="session")

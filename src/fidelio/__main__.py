@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 
 def main() -> int:
     """Run the command line or the MCP server, and return the exit code."""
+    if os.environ.get("FIDELIO_TRUST"):
+        from fidelio.surfaces.commands import drop_trust_of_agents  # noqa: PLC0415  # only where the variable is set
+
+        drop_trust_of_agents()
     if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
         # Modules and definitions stay in memory. Not traversing them again and again takes a tenth off the first session.
         gc.set_threshold(100_000, 20, 50)

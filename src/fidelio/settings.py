@@ -7,13 +7,13 @@ the start.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from fidelio import __version__
-from fidelio.errors import UsageProblem
-from fidelio.home import Home, find_home
+from fidelio.errors import Text, UsageProblem
+from fidelio.home import Home, HomeSearch, search_home
 
 POSTGRES = ("postgresql://", "postgres://")
 
@@ -44,14 +44,24 @@ class Settings(NamedTuple):
     agents: AgentLimits = AgentLimits()
     # The kind of agent for blueprints that name none; None: the first that works on this machine.
     executor: str | None = None
+    # How the home was found; the surface that loads the settings prints its warnings.
+    search: HomeSearch | None = None
+
+    def warnings(self) -> Iterator[Text]:
+        """What a person should know about directories that were found and are not used."""
+        return self.search.warnings() if self.search else iter(())
+
+    def untrusted(self) -> tuple[Path, ...]:
+        """The directories whose workflows and blueprints are not used because nobody has trusted them."""
+        return self.search.untrusted if self.search else ()
 
 
 def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None = None) -> Settings:
     environ = os.environ if environ is None else environ
-    resolved_home = find_home(home, environ=environ)
+    search = search_home(home, environ=environ)
     return Settings(
-        home=resolved_home,
-        ledger=find_ledger_address(environ, resolved_home),
+        home=search.home,
+        ledger=find_ledger_address(environ, search.home),
         server_name=environ.get("FIDELIO_SERVER_NAME") or "fidelio",
         server_version=environ.get("FIDELIO_SERVER_VERSION") or __version__,
         min_response_ms=_read_milliseconds(environ, "FIDELIO_MIN_RESPONSE_SECONDS", default=3.0),
@@ -59,6 +69,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         sync_seconds=_read_milliseconds(environ, "FIDELIO_SYNC_SECONDS", default=50.0) / 1000,
         agents=_read_agent_limits(environ),
         executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
+        search=search,
     )
 
 

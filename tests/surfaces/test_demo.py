@@ -63,8 +63,9 @@ async def started(
 def up(
     environ: dict[str, str], *options: str
 ) -> AbstractAsyncContextManager[tuple[asyncio.subprocess.Process, asyncio.StreamReader]]:
-    """`fidelio up` on a free port."""
-    return started(environ, "up", "--port", "0", *options)
+    """`fidelio up` on a free port; without a token, where the test is not about it."""
+    has_token = "FIDELIO_TOKEN" in environ or "--token" in options
+    return started(environ, "up", "--port", "0", *([] if has_token else ["--no-token"]), *options)
 
 
 async def line_with(output: asyncio.StreamReader, words: str) -> str:
@@ -192,7 +193,7 @@ async def test_with_a_token_only_its_bearer_is_served(environ: dict[str, str]) -
 
 @proves("cli.up", "cli.errors")
 def test_other_machines_are_not_let_in_without_a_token_and_a_taken_port_is_named(fidelio: Fidelio) -> None:
-    open_to_all = fidelio("up", "--host", "0.0.0.0")
+    open_to_all = fidelio("up", "--host", "0.0.0.0", "--no-token")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         in_use = fidelio("up", "--port", str(taken.getsockname()[1]))
 

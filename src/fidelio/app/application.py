@@ -152,7 +152,8 @@ class Application:
 
     def open_library(self) -> Library:
         """The definitions on the search path. Opens neither ledger nor keys nor home."""
-        return open_library(self.settings.home, self._directories, with_bundled=self._with_bundled)
+        untrusted = self.settings.untrusted()
+        return open_library(self.settings.home, self._directories, with_bundled=self._with_bundled, untrusted=untrusted)
 
     def keys(self) -> KeyRing:
         """The keys that seal tokens."""
@@ -256,6 +257,6 @@ class Application:
         )
 
 
-def open_bundled(settings: Settings) -> Application:
+def open_bundled(settings: Settings, *, handles: bool = True) -> Application:
     """An application with only the bundled workflows, so that tour and demo do not depend on the user's files."""
-    return Application(settings, [str(bundled_root().path)])
+    return Application(settings, [str(bundled_root().path)], handles=handles)

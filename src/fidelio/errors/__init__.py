@@ -7,7 +7,9 @@ is a `Hint`, so that a surface can render it with its own program.
     FidelioError
     ├── UsageProblem              the call itself is wrong: an argument, an option, a name
     ├── HomeProblem               the home directory cannot be found, created or written
-    │   └── HomeNotFound          the named directory does not exist, and a command that only reads does not create it
+    │   ├── HomeNotFound          the named directory does not exist, and a command that only reads does not create it
+    │   └── ForeignHome           another user could have written the named directory
+    ├── TrustProblem              the list of what is trusted cannot be read, written or believed
     ├── TokenError
     │   ├── BadToken              forged, truncated, oversized or not canonical; says nothing about which
     │   ├── ExpiredToken          genuine, but past its expiry
@@ -46,6 +48,7 @@ is a `Hint`, so that a surface can render it with its own program.
         ├── AgentSessionExists    the name is taken in this project
         ├── AgentBusy             the session has a run; says how to send it a message
         ├── BlueprintNotFound     no blueprint of this name, or it is switched off
+        ├── UntrustedProject      only a project that nobody has trusted has it; also a WorkflowNotFound
         ├── BrokenBlueprint       its files cannot be read completely; says which and why
         ├── BadAgentInput         the input does not fit the blueprint's schema, which the error shows
         ├── UncheckedAgentInput   the input could not be checked; says why
@@ -73,15 +76,18 @@ from fidelio.errors.agents import (
     ExecutorUnavailable,
     LimitReached,
     UncheckedAgentInput,
+    UntrustedProject,
 )
 from fidelio.errors.base import (
     BadToken,
     ExpiredToken,
     FidelioError,
+    ForeignHome,
     HomeNotFound,
     HomeProblem,
     KeyRingProblem,
     TokenError,
+    TrustProblem,
     UsageProblem,
 )
 from fidelio.errors.hints import PROGRAM, Command, Hint, Text, render
@@ -145,6 +151,7 @@ __all__ = [
     "ExecutorUnavailable",
     "ExpiredToken",
     "FidelioError",
+    "ForeignHome",
     "Hint",
     "HomeNotFound",
     "HomeProblem",
@@ -170,8 +177,10 @@ __all__ = [
     "StaleLease",
     "Text",
     "TokenError",
+    "TrustProblem",
     "UncheckedAgentInput",
     "UnreadableDefinition",
+    "UntrustedProject",
     "UsageProblem",
     "WorkflowNotFound",
     "WorkflowRefusal",

@@ -6,6 +6,7 @@ from typing import Any
 
 from fidelio.errors.base import FidelioError
 from fidelio.errors.hints import Text
+from fidelio.errors.workflows import WorkflowNotFound
 
 
 class AgentError(FidelioError):
@@ -44,6 +45,16 @@ class BlueprintNotFound(AgentError):
     """No blueprint of this name can be used."""
 
     code = "agent.blueprint-not-found"
+    exit_code = 4
+
+
+class UntrustedProject(AgentError, WorkflowNotFound):
+    """Only a project that no person has trusted has this workflow or blueprint, or a trusted blueprint has changed.
+
+    A caller that handles a missing workflow, or any error of an agent, handles it too.
+    """
+
+    code = "project.untrusted"
     exit_code = 4
 
 

@@ -48,6 +48,18 @@ class HomeNotFound(HomeProblem):
     exit_code = 4
 
 
+class ForeignHome(HomeProblem):
+    """Another user of this machine controls the home, or could replace files in it."""
+
+    code = "home.foreign"
+
+
+class TrustProblem(FidelioError):
+    """The list of what is trusted cannot be read, stored or believed."""
+
+    code = "trust"
+
+
 class TokenError(FidelioError):
     """Base of what can be wrong with a sealed token or its keys."""
 

@@ -10,8 +10,9 @@ import os
 import shlex
 import sys
 
-from fidelio.errors import PROGRAM, HomeProblem
+from fidelio.errors import PROGRAM, HomeProblem, UsageProblem
 from fidelio.home import find_home
+from fidelio.trust import VARIABLE
 
 # Command: the module of `surfaces.cli` that defines it, and its line in `fidelio --help`; a command without one is not listed.
 # Only the module of the command that runs is imported. All of them take over a second.
@@ -36,6 +37,7 @@ COMMANDS = {
     "show": ("workflows", "Show WORKFLOW as text."),
     "tour": ("tour", "A first look: workflows, a drawing, and a recorded session."),
     "trace": ("audit", "Show every tool call of agents in SESSION, in order."),
+    "trust": ("trust", "Trust the workflows and blueprints of a project, or list what is."),
     "up": ("serve", "Serve workflows over HTTP, for agents that connect by URL."),
     "verify": ("record", "Prove that no event of SESSION was changed or removed."),
     "work": ("serve", ""),
@@ -59,8 +61,18 @@ def find_program() -> str:
     return shlex.quote(script if os.sep in script else f".{os.sep}{script}")
 
 
+def drop_trust_of_agents() -> None:
+    """Forget FIDELIO_TRUST below an agent: what a person must agree to cannot be a variable that an agent sets."""
+    from fidelio.inbox import require_person  # noqa: PLC0415  # brings the ledger, and only scripts set the variable
+
+    try:
+        require_person()
+    except UsageProblem:
+        del os.environ[VARIABLE]
+
+
 def _is_default_home(home: str) -> bool:
     try:
-        return find_home(home) == find_home()
+        return find_home(home).path == find_home().path
     except HomeProblem:
         return False

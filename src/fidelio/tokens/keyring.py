@@ -24,8 +24,9 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import KeyRingProblem
-from fidelio.home import sync_directory
+from fidelio.home import load_user_trust, sync_directory
 from fidelio.ids import ALPHABET, new_id
+from fidelio.ownership import find_status_problem
 
 ENVIRONMENT = "FIDELIO_KEY"
 KEY_BYTES = 32
@@ -146,7 +147,7 @@ def _exists(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            _check_mode(path, os.fstat(file.fileno()).st_mode)
+            _check_access(path, os.fstat(file.fileno()))
             ring = json.loads(file.read())
     except OSError as error:
         raise _make_unreadable_error(path, error) from error
@@ -174,8 +175,11 @@ def _secret(path: Path, entry: Mapping[str, Any]) -> bytes:
     return secret
 
 
-def _check_mode(path: Path, mode: int) -> None:
-    if stat.S_IMODE(mode) & 0o077:
+def _check_access(path: Path, status: os.stat_result) -> None:
+    # The list of what is trusted is read only for a file of another user.
+    if find_status_problem(status) and (problem := find_status_problem(status, load_user_trust().allowance(path.parent))):
+        raise KeyRingProblem(f"The key file {path} {problem}.", remedy="Correct its owner, or choose another home with --home.")
+    if stat.S_IMODE(status.st_mode) & 0o077:
         raise KeyRingProblem(f"The key file {path} can be read by other users.", remedy=f"Close it with `chmod 600 {path}`.")
 
 

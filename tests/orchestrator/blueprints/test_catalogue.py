@@ -127,6 +127,7 @@ def test_a_broken_blueprint_is_not_replaced_by_one_in_a_later_root(tmp_path: Pat
 @proves("blueprints.search-path")
 def test_the_default_roots_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("FIDELIO_TRUST", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     project, home = tmp_path, Home(tmp_path / "home")
     places = [project / AGENTS, project / ".agent-orchestrator/agents", home.agents, tmp_path / "data/fidelio/agents"]

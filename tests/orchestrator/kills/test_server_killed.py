@@ -54,8 +54,14 @@ class ServerLoop(KillLoop):
     def up(self) -> tuple[subprocess.Popen[str], str]:
         """The server, and where it offers its tools."""
         home = self.service.context.home.path
-        command = [sys.executable, "-m", "fidelio", "up", "--port", "0"]
-        environ = {**os.environ, "FIDELIO_HOME": str(home), "FIDELIO_AGENTS_PER_PROJECT": "300", "FIDELIO_AGENTS_TOTAL": "300"}
+        command = [sys.executable, "-m", "fidelio", "up", "--port", "0", "--no-token"]
+        environ = {
+            **os.environ,
+            "FIDELIO_TRUST": str(self.project),
+            "FIDELIO_HOME": str(home),
+            "FIDELIO_AGENTS_PER_PROJECT": "300",
+            "FIDELIO_AGENTS_TOTAL": "300",
+        }
         with (home / LOG).open("ab") as log:
             server = subprocess.Popen(command, cwd=self.project, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
         assert server.stdout is not None

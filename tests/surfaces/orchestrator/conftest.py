@@ -77,9 +77,11 @@ class ToolClient:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose blueprints are trusted, whatever a test makes of them."""
     directory = tmp_path / "project"
     directory.mkdir()
+    monkeypatch.setenv("FIDELIO_TRUST", str(directory))
     return directory
 
 

@@ -22,6 +22,7 @@ from fidelio.definitions.library.memo import Memo, Signature, make_signature, re
 from fidelio.definitions.reading.document import Format, ParsedDocument, read_bytes
 from fidelio.definitions.reading.positions import MAX_BYTES, make_error
 from fidelio.errors import InaccessibleDefinition, UnreadableDefinition
+from fidelio.ownership import Allowance, find_status_problem
 
 # Errors that say what is at a path: nothing, a file as parent, a circular link, a socket. All others are failures of access.
 _ABSENCE_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
@@ -60,11 +61,15 @@ class _Listing(NamedTuple):
 
 
 class Files:
-    """The files below a root; links that lead out of it are refused."""
+    """The files below a root; links that lead out of it are refused.
 
-    def __init__(self, root: str, memo: Memo) -> None:
+    With `allowed`, so are files that another user of this machine could have written.
+    """
+
+    def __init__(self, root: str, memo: Memo, allowed: Allowance | None = None) -> None:
         self.root = root
         self._memo = memo
+        self._allowed = allowed
 
     def read(self, path: str) -> FileContent:
         """The current content of the file, or `UnreadableDefinition`."""
@@ -73,7 +78,7 @@ class Files:
     def _read(self, path: str, earlier: FileContent | None) -> FileContent:
         self._memo.touch(path, read_signature(path))
         self._check_inside(path)
-        raw, signature = self._access(path, _read_regular)
+        raw, signature = self._access(path, lambda path: _read_regular(path, self._allowed))
         self._memo.touch(path, signature)
         return earlier if earlier is not None and earlier.raw == raw else FileContent(path, raw)
 
@@ -164,12 +169,12 @@ def _make_access_error(path: str, problem: OSError, what: str, remedy: str) -> U
     return kind([error(path, "unreadable", f"{what}: {problem.strerror}.", remedy)])
 
 
-def _read_regular(path: str) -> tuple[bytes, Signature]:
+def _read_regular(path: str, allowed: Allowance | None) -> tuple[bytes, Signature]:
     try:
         # Without O_NONBLOCK, opening a named pipe would block until another process opens it for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            return _read_open(path, descriptor)
+            return _read_open(path, descriptor, allowed)
         finally:
             os.close(descriptor)
     except OSError as problem:
@@ -177,8 +182,10 @@ def _read_regular(path: str) -> tuple[bytes, Signature]:
         raise _make_access_error(path, problem, "The file cannot be read", remedy) from None
 
 
-def _read_open(path: str, descriptor: int) -> tuple[bytes, Signature]:
+def _read_open(path: str, descriptor: int, allowed: Allowance | None) -> tuple[bytes, Signature]:
     status = os.fstat(descriptor)
+    if allowed is not None and (problem := find_status_problem(status, allowed)):
+        raise make_error(path, "foreign", f"The file {problem}, so it is not used.", "Correct its owner and mode.")
     if not stat.S_ISREG(status.st_mode):
         raise make_error(path, "unreadable", "This is not a regular file.", "Put a plain file there, or rename it.")
     with open(descriptor, "rb", closefd=False) as file:

@@ -44,10 +44,16 @@ class WorkflowVersion(NamedTuple):
 class Library:
     """Workflows from several roots, in order of increasing precedence: the last root that has an id provides the workflow."""
 
-    def __init__(self, roots: Sequence[Root], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the library. `clock` returns seconds; it decides how old a list is."""
+    def __init__(
+        self, roots: Sequence[Root], *, untrusted: Sequence[Root] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Open the library. `clock` returns seconds; it decides how old a list is.
+
+        `untrusted` roots provide nothing. They are only looked at to say why a workflow is not found.
+        """
         self.roots = tuple(roots)
-        self._locations = WorkflowLocations(self.roots, Memo(clock))
+        self.untrusted = tuple(untrusted)
+        self._locations = WorkflowLocations(self.roots, Memo(clock), self.untrusted)
 
     @cached_property
     def _loader(self) -> WorkflowLoader:

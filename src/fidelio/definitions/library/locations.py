@@ -31,6 +31,7 @@ from fidelio.errors import (
     Hint,
     InaccessibleDefinition,
     UnreadableDefinition,
+    UntrustedProject,
     WorkflowNotFound,
 )
 
@@ -110,8 +111,9 @@ class WorkflowLocation(NamedTuple):
 class WorkflowLocations:
     """All workflows of all roots. The last root that has an id provides the whole workflow."""
 
-    def __init__(self, roots: Sequence[Root], memo: Memo) -> None:
+    def __init__(self, roots: Sequence[Root], memo: Memo, untrusted: Sequence[Root] = ()) -> None:
         self.memo = memo
+        self._untrusted = untrusted
         self._roots = [(root, Files(os.fspath(root.path), self.memo)) for root in roots]
 
     def all(self) -> dict[str, WorkflowLocation]:
@@ -126,11 +128,19 @@ class WorkflowLocations:
         name = check_id(workflow)
         location = self.memo.get_or_make(("location", name), lambda _: self._search(name))
         if location is None:
+            self._check_untrusted(name)
             remedy = suggest_names(name, self.all()) or Hint(
                 Command("list"), " or the tool list_workflows shows what there is."
             )
             raise WorkflowNotFound(f"Workflow not found: {name}.", remedy=remedy)
         return location
+
+    def _check_untrusted(self, name: str) -> None:
+        """Raise `UntrustedProject` if a root that is not used has the workflow. Only names are looked at."""
+        for root in self._untrusted:
+            with suppress(UnreadableDefinition):
+                if next(find_candidates(Files(os.fspath(root.path), Memo()), only=name), None):
+                    raise _make_untrusted_error(name, root)
 
     def _search(self, name: str) -> WorkflowLocation | None:
         """Look only at paths where the workflow could be, so that other workflows cost nothing.
@@ -214,3 +224,11 @@ def _find_match(location: WorkflowLocation, folder: ComponentFolder, name: str) 
     if by_name is not None or folder not in ("resources", "templates"):
         return by_name
     return next((component for component in components if component.has_index(name)), None)
+
+
+def _make_untrusted_error(name: str, root: Root) -> UntrustedProject:
+    project = str(root.path.parent.parent)
+    return UntrustedProject(
+        f"Workflow not found: {name}. The project {project} has one, but nobody has trusted its workflows.",
+        remedy=Hint("A person can see and trust them with ", Command("trust", project), "; then start the server again."),
+    )

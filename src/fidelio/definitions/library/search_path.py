@@ -12,16 +12,21 @@ from pathlib import Path
 
 from fidelio.definitions.library import Library, Root
 from fidelio.errors import HomeProblem, UsageProblem
-from fidelio.home import Home, user_home
+from fidelio.home import Home, has_entries, user_home
 
 # Stored name of the bundled root, independent of where Fidelio is installed.
 BUNDLED = "bundled"
 
 
-def open_library(home: Home, directories: Sequence[str] = (), *, with_bundled: bool = False) -> Library:
-    """Open the library. Directories replace the search path; `with_bundled` adds the bundled root before them."""
+def open_library(
+    home: Home, directories: Sequence[str] = (), *, with_bundled: bool = False, untrusted: Sequence[Path] = ()
+) -> Library:
+    """Open the library. Directories replace the search path; `with_bundled` adds the bundled root before them.
+
+    `untrusted`: homes on the search path whose workflows nobody has trusted. An error names them.
+    """
     if not directories:
-        return _open_default_library(home)
+        return _open_default_library(home, untrusted)
     roots = [Root(_require_directory(directory), directory) for directory in directories]
     return Library([bundled_root(), *roots] if with_bundled else roots)
 
@@ -41,11 +46,12 @@ def encode_root(root: Root) -> str:
     return path if path.isprintable() else ""
 
 
-def _open_default_library(home: Home) -> Library:
-    candidates = [*_user_roots(), Root(home.workflows, "project")]
+def _open_default_library(home: Home, untrusted: Sequence[Path]) -> Library:
+    candidates = [*_user_roots(), *([Root(home.workflows, "project")] if home.is_trusted else [])]
     # Without a project home, the user's home is also the project's: use the directory once.
     distinct = {root.path: root for root in candidates}
-    return Library([bundled_root(), *(root for path, root in distinct.items() if _exists(path))])
+    unused = [Root(Home(path).workflows, "untrusted") for path in untrusted if has_entries(Home(path).workflows)]
+    return Library([bundled_root(), *(root for path, root in distinct.items() if _exists(path))], untrusted=unused)
 
 
 def _user_roots() -> list[Root]:

@@ -20,9 +20,11 @@ from fidelio.definitions.library.identifiers import escape_name, suggest_names
 from fidelio.definitions.library.memo import Memo
 from fidelio.definitions.reading.positions import make_error
 from fidelio.errors import BlueprintNotFound, BrokenBlueprint, Command, Hint, HomeProblem, UnreadableDefinition
-from fidelio.home import DIRECTORY, Home, user_home
+from fidelio.home import Home, user_home
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.blueprints.reading import read_folder, read_page
+from fidelio.orchestrator.blueprints.trust import BlueprintTrust, RootTrust
+from fidelio.trust import FOUND_DIRECTORIES
 
 DISABLED_SUFFIX = ".disabled"
 PAGE_SUFFIX = ".md"
@@ -79,6 +81,7 @@ class _Entry(msgspec.Struct, frozen=True):
     folder: str = ""
     page: str = ""
     off: str = ""
+    trust: RootTrust | None = None
 
     def read(self) -> Blueprint:
         path = self.folder or self.page
@@ -95,23 +98,30 @@ class BlueprintCatalogue:
     A root is a directory with blueprints; a relative path is resolved in the project.
     """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], trust: BlueprintTrust | None = None) -> None:
         self._roots = tuple(roots)
+        self._trust = trust
 
     def list(self, project: str | Path | None = None) -> BlueprintListing:
-        entries, broken = self._entries(project)
-        read = [_read(entry) for _, entry in sorted(entries.items()) if not entry.off]
+        entries, unused, broken = self._entries(project)
+        read = [_read_trusted(entry) for _, entry in sorted(entries.items()) if not entry.off]
         return BlueprintListing(
             tuple(result for result in read if isinstance(result, Blueprint)),
-            (*broken, *(result for result in read if isinstance(result, UnusableBlueprint))),
+            (
+                *broken,
+                *(result for result in read if isinstance(result, UnusableBlueprint)),
+                *(_untrusted_blueprint(entry, entry.trust.describe_root()) for entry in unused.values() if entry.trust),
+            ),
         )
 
     def get(self, name: str, project: str | Path | None = None) -> Blueprint:
-        """Load a blueprint. Raises `BlueprintNotFound`, or `BrokenBlueprint` with its problem."""
+        """Load a blueprint. Raises `BlueprintNotFound`, `UntrustedProject`, or `BrokenBlueprint` with its problem."""
         if not _NAME.fullmatch(name):
             raise BlueprintNotFound(f"{name!r:.80} is not a valid blueprint name.", remedy=_NAME_RULE)
-        entries, _ = self._entries(project)
+        entries, unused, _ = self._entries(project)
         entry = entries.get(name)
+        if entry is None and name in unused and (trust := unused[name].trust):
+            raise trust.error(name, None)
         if entry is None:
             remedy = Hint(f"{suggest_names(name, entries)} ".lstrip(), _LIST_HINT)
             raise BlueprintNotFound(f"Agent not found: no blueprint is called {name}.", remedy=remedy)
@@ -123,20 +133,31 @@ class BlueprintCatalogue:
         read = _read(entry)
         if isinstance(read, UnusableBlueprint):
             raise BrokenBlueprint(f"The blueprint {name} is broken: {read.error}")
+        if entry.trust and not entry.trust.accepts(read):
+            raise entry.trust.error(name, read)
         return read
 
-    def _entries(self, project: str | Path | None) -> tuple[dict[str, _Entry], tuple[UnusableBlueprint, ...]]:
-        """The nearest entry of every name, and the roots that cannot be listed."""
+    def _entries(
+        self, project: str | Path | None
+    ) -> tuple[dict[str, _Entry], dict[str, _Entry], tuple[UnusableBlueprint, ...]]:
+        """The nearest entry of every name, those of roots that nobody has trusted, and the roots that cannot be listed."""
         entries: dict[str, _Entry] = {}
+        unused: dict[str, _Entry] = {}
         broken: tuple[UnusableBlueprint, ...] = ()
         base = Path.cwd() if project is None else Path(project)
         for path in dict.fromkeys(base / root for root in self._roots):
-            files = Files(str(path), Memo())
+            trust = self._trust.find(path) if self._trust else None
+            files = Files(str(path), Memo(), trust.allowed if trust else None)
             try:
-                entries = {**_list_entries(files), **entries}
+                found = {name: msgspec.structs.replace(entry, trust=trust) for name, entry in _list_entries(files).items()}
             except UnreadableDefinition as problem:
                 broken = (*broken, _unusable_blueprint(files.root, problem))
-        return entries, broken
+                continue
+            if trust and trust.level == "none":
+                unused = {**found, **unused}
+            else:
+                entries = {**found, **entries}
+        return entries, unused, broken
 
 
 def _list_entries(files: Files) -> dict[str, _Entry]:
@@ -173,6 +194,18 @@ def _read(entry: _Entry) -> Blueprint | UnusableBlueprint:
         return _unusable_blueprint(entry.name, problem)
 
 
+def _read_trusted(entry: _Entry) -> Blueprint | UnusableBlueprint:
+    read = _read(entry)
+    if isinstance(read, Blueprint) and entry.trust and not entry.trust.accepts(read):
+        return _untrusted_blueprint(entry, entry.trust.describe(read))
+    return read
+
+
+def _untrusted_blueprint(entry: _Entry, sentence: str) -> UnusableBlueprint:
+    file, remedy = escape_name(entry.folder or entry.page), str(entry.trust.remedy) if entry.trust else ""
+    return UnusableBlueprint(name=entry.name, file=file, line=0, sentence=sentence, remedy=remedy)
+
+
 def _unusable_blueprint(name: str, problem: UnreadableDefinition) -> UnusableBlueprint:
     first = problem.findings[0]
     return UnusableBlueprint(
@@ -184,13 +217,14 @@ def _unusable_blueprint(name: str, problem: UnreadableDefinition) -> UnusableBlu
     )
 
 
-# Relative to the project. The second is the directory of an older orchestrator.
-_PROJECT_ROOTS = (Path(DIRECTORY) / "agents", Path(".agent-orchestrator") / "agents")
+# Relative to the project.
+PROJECT_ROOTS = tuple(Path(directory) / "agents" for directory in FOUND_DIRECTORIES)
 
 
 def open_blueprints(home: Home) -> BlueprintCatalogue:
     bundled = Path(__file__).resolve().parents[2] / "bundled" / "blueprints"
-    return BlueprintCatalogue([*_PROJECT_ROOTS, home.agents, *_user_roots(), bundled])
+    own = [*([home.agents] if home.is_trusted else []), *_user_roots()]
+    return BlueprintCatalogue([*PROJECT_ROOTS, home.agents, *_user_roots(), bundled], BlueprintTrust(own, bundled))
 
 
 def _user_roots() -> list[Path]:

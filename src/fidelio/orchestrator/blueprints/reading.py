@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.files import Files, join_path
+from fidelio.definitions.library.files import FileContent, Files, join_path
 from fidelio.definitions.library.identifiers import suggest_names
 from fidelio.definitions.reading.document import ParsedDocument, decode
 from fidelio.definitions.reading.positions import MAX_BYTES, Path, make_error
@@ -38,12 +38,14 @@ def read_folder(files: Files, folder: str, name: str) -> Blueprint:
         raise make_error(
             folder, "schema", f"The folder has no {HEAD_FILE}.", f"Write one, or move the folder out of {files.root}."
         )
-    document = files.read(join_path(folder, HEAD_FILE)).document()
+    # Parsed from the bytes that are hashed: a file that is exchanged in between must not run under the hash of another.
+    document = contents[HEAD_FILE].document()
     head = _convert_document(document, document.data, BlueprintHead)
     _raise_problems(document, find_head_problems(head, name))
-    servers = _read_servers(files, join_path(folder, SERVERS_FILE), head) if SERVERS_FILE in contents else ServersFile()
-    prompt = decode(contents[PROMPT_FILE], join_path(folder, PROMPT_FILE)) if PROMPT_FILE in contents else ""
-    return _build_blueprint(head, prompt, servers, source=folder, digest=_hash_contents(contents))
+    servers = _read_servers(contents[SERVERS_FILE], head) if SERVERS_FILE in contents else ServersFile()
+    prompt = decode(contents[PROMPT_FILE].raw, join_path(folder, PROMPT_FILE)) if PROMPT_FILE in contents else ""
+    digest = _hash_contents({name: content.raw for name, content in contents.items()})
+    return _build_blueprint(head, prompt, servers, source=folder, digest=digest)
 
 
 def read_page(files: Files, path: str, name: str) -> Blueprint:
@@ -60,8 +62,8 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
     return _build_blueprint(head, body.strip(), servers, source=path, digest=_hash_contents({os.path.basename(path): file.raw}))  # noqa: PTH119  # a text, like all paths here
 
 
-def _read_servers(files: Files, path: str, head: BlueprintHead) -> ServersFile:
-    document = files.read(path).document()
+def _read_servers(file: FileContent, head: BlueprintHead) -> ServersFile:
+    document = file.document()
     servers = _convert_document(document, document.data, ServersFile)
     _raise_problems(document, find_server_problems(servers.mcp_servers, head.inherit, ("mcpServers",)))
     return servers
@@ -78,14 +80,14 @@ def _build_blueprint(head: BlueprintHead, prompt: str, servers: ServersFile, *, 
     )
 
 
-def _read_contents(files: Files, folder: str) -> dict[str, bytes]:
+def _read_contents(files: Files, folder: str) -> dict[str, FileContent]:
     """Read the files in the folder itself, without hidden files."""
     names = [name for name in files.files(folder) if not name.startswith(".")]
     if len(names) > MAX_FILES:
         raise make_error(folder, "too-large", f"The folder has {len(names)} files.", f"Keep at most {MAX_FILES} files in it.")
-    contents = {name: files.read(join_path(folder, name)).raw for name in names}
-    for name, raw in contents.items():
-        if len(raw) > MAX_BYTES:
+    contents = {name: files.read(join_path(folder, name)) for name in names}
+    for name, content in contents.items():
+        if len(content.raw) > MAX_BYTES:
             sentence = f"The file has more than {MAX_BYTES} bytes."
             raise make_error(join_path(folder, name), "too-large", sentence, "Move it out of the blueprint.")
     return contents

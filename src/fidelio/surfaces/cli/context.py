@@ -45,8 +45,11 @@ class CliContext(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings of this home."""
-        return load_settings(self.home)
+        """The settings of this home. Loading them warns of directories that are not used."""
+        settings = load_settings(self.home)
+        for warning in settings.warnings():
+            click.echo(f"fidelio: {escape_line(self.render(warning))}", err=True)
+        return settings
 
     @property
     def program(self) -> str:

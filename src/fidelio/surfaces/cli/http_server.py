@@ -19,6 +19,7 @@ from fidelio.app.records import Records
 from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
+from fidelio.home import Home
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, run_async
@@ -26,6 +27,7 @@ from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
 from fidelio.surfaces.http.serving import open_listener, serve_http
+from fidelio.surfaces.http.token_file import ServerToken, load_token
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, endpoint_path, load_tools
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
@@ -41,12 +43,16 @@ DEMO_PATH = "/mcp/demo"
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Address to listen on, the bearer token that clients must send, and further host names to accept."""
+    """Address to listen on, the token of the command line, whether clients need a token, and further host names to accept."""
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
     names: tuple[str, ...] = ()
+    needs_token: bool = True
+
+    def load_token(self, home: Home) -> ServerToken:
+        return load_token(home, self.token) if self.needs_token else ServerToken()
 
 
 def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, demo: bool, any_port: bool) -> None:
@@ -55,27 +61,32 @@ def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, 
     if any_port and _is_in_use(address):
         click.echo(f"Port {address.port} is in use, so the demo takes a free one.")
         address = msgspec.structs.replace(address, port=0)
-    bearer = address.token
+    token = address.load_token(settings.home)
+    # Without a token callers are unknown, so the name of a session must not be enough to open it.
+    handles = address.needs_token
 
     async def work() -> None:
-        # Without a bearer token callers are unknown, so the name of a session must not be enough to open it.
-        async with make_application(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
+        async with (
+            make_application(options, settings, handles=handles) as application,
+            open_bundled(settings, handles=handles) as bundled,
+        ):
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
 
             async def welcome(url: str) -> None:
-                _print_welcome(url, cli.program, has_token=bool(bearer))
+                _print_welcome(url, cli.program, token)
                 if demo:
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=bearer, person=None, program=cli.program)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
-            await _serve(settings, tools, address, welcome)
+            await _serve(settings, tools, address, token, welcome)
 
     run_async(work())
 
 
 def run_demo_server(cli: CliContext, *, headless: bool) -> None:
     """Serve only the demo, and end with it. `headless`: a script answers, not a person."""
+    token = load_token(cli.settings.home)
 
     async def work() -> None:
         async with open_bundled(cli.settings) as bundled:
@@ -83,9 +94,9 @@ def run_demo_server(cli: CliContext, *, headless: bool) -> None:
             async def demo(url: str) -> None:
                 person = "warm" if headless else None
                 async with asyncio.timeout(DEMO_SECONDS if headless else None):
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=None, person=person, program=cli.program)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=person, program=cli.program)
 
-            await _serve(cli.settings, _demo_tools(bundled), ListenAddress(), demo, ends=True)
+            await _serve(cli.settings, _demo_tools(bundled), ListenAddress(), token, demo, ends=True)
 
     run_async(work())
 
@@ -109,13 +120,19 @@ def _demo_tools(bundled: Application) -> dict[str, ServedTools]:
 
 
 async def _serve(
-    settings: Settings, tools: Mapping[str, ServedTools], address: ListenAddress, companion: ServerTask, *, ends: bool = False
+    settings: Settings,
+    tools: Mapping[str, ServedTools],
+    address: ListenAddress,
+    token: ServerToken,
+    companion: ServerTask,
+    *,
+    ends: bool = False,
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     identity, states = make_identity(settings), make_request_states(settings)
     web = create_app(
         {path: Protocol(identity, served, states) for path, served in tools.items()},
-        bearer_token=address.token,
+        bearer_token=token.value,
         allowed_hosts=[validate_host_name(name) for name in address.names],
     )
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -145,9 +162,13 @@ async def _stop_tasks(*tasks: asyncio.Task[None]) -> None:
             await task
 
 
-def _print_welcome(url: str, program: str, *, has_token: bool) -> None:
-    header = ' --header "Authorization: Bearer TOKEN"' if has_token else ""
+def _print_welcome(url: str, program: str, token: ServerToken) -> None:
+    header = f' --header "{token.header}"' if token.value else ""
     click.echo(f"Fidelio leads agents through workflows at {url}/mcp")
+    if token.value:
+        click.echo(f'  every client: sends the header "{token.header}", or x-api-key with the same token')
+    else:
+        click.echo("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
     click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
@@ -155,10 +176,10 @@ def _print_welcome(url: str, program: str, *, has_token: bool) -> None:
     click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
 
 
-async def run_demo(application: Application, address: str, *, token: str | None, person: str | None, program: str) -> None:
+async def run_demo(application: Application, address: str, *, token: str, person: str | None, program: str) -> None:
     """Run the scripted agent to the end of `hello`, at the MCP endpoint `address`.
 
-    `token`: the bearer token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
+    `token`: the token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
     `program`: how the commands begin that the output suggests.
     """
     records, inbox = await application.records(), await application.inbox()

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +19,11 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.app.project_trust import trust_new_directory
 from fidelio.errors import HomeProblem
-from fidelio.home import DIRECTORY, Home, find_home
+from fidelio.home import DIRECTORY, Home, brings_record, check_project, find_home, has_entries, load_user_trust
 from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
+from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
 from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
 from fidelio.surfaces.commands import add_home_option, find_program
 
@@ -115,9 +117,10 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run:
     """
     directory = Path(project).absolute()
     chosen = _choose_home(directory, cli.home)
+    _check_home(directory, chosen)
     edits = [_plan_edit(directory, client, chosen.command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
-        chosen.home.ensure() if chosen.is_named else _create_home(chosen.home)
+        chosen.home.ensure() if chosen.is_named else _create_home(chosen)
         edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
     if as_json:
         where = {"project": str(directory), "home": str(chosen.home.path)}
@@ -133,7 +136,7 @@ def _choose_home(project: Path, named: str | None) -> ProjectHome:
     home = Home(Path(os.path.abspath(find_home(named).path))) if named else own  # noqa: PTH100  # Path.absolute leaves the dots in
     is_new = not os.path.lexists(home.path)
     before = _find_home_in_use(project) if is_new and not named else None
-    return ProjectHome(home, is_named=home != own, is_new=is_new, before=before)
+    return ProjectHome(home, is_named=home.path != own.path, is_new=is_new, before=before)
 
 
 def _find_home_in_use(project: Path) -> Home | None:
@@ -145,16 +148,30 @@ def _find_home_in_use(project: Path) -> Home | None:
     return home if os.path.lexists(home.ledger) else None
 
 
-def _create_home(home: Home) -> None:
-    ignore = home.ensure().path / ".gitignore"
+def _check_home(project: Path, chosen: ProjectHome) -> None:
+    """Refuse a home that a link puts somewhere else, or that another user controls."""
+    if chosen.is_named:
+        return
+    check_project(chosen.home)
+    if link := find_outside_link(project, DIRECTORY):
+        raise HomeProblem(
+            f"{link}, and init writes nothing outside of the project.",
+            remedy="Remove the link, or name the directory that it leads to with --home DIR.",
+        )
+
+
+def _create_home(chosen: ProjectHome) -> None:
+    home = chosen.home.ensure()
     try:
-        if not ignore.exists():
-            ignore.write_text(IGNORE)
-        home.workflows.mkdir(exist_ok=True)
+        write_inside(home.path, ".gitignore", IGNORE.encode(), replace=False)
+        home.workflows.mkdir(mode=0o755, exist_ok=True)
     except OSError as error:
         raise HomeProblem(
             f"The home directory {home.path} cannot be written: {error.strerror}.", remedy="Check its owner and mode."
         ) from error
+    # What was there before is somebody else's until a person has looked at it.
+    if chosen.is_new or not (has_entries(home.workflows) or has_entries(home.agents) or brings_record(home.path)):
+        trust_new_directory(home.path)
 
 
 def server_command() -> list[str]:
@@ -177,7 +194,7 @@ def _path_without_own_environment() -> str:
 def _plan_edit(project: Path, client: Client, command: Sequence[str]) -> Edit:
     planned = Edit(client.name, client.file, "added")
     try:
-        before = _read_config(project / client.file)
+        before = _read_config(project, client.file)
         after = client.add(before, command)
     except CannotEdit as error:
         return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
@@ -191,8 +208,11 @@ def _plan_edit(project: Path, client: Client, command: Sequence[str]) -> Edit:
     return replace(planned, state="kept" if after == before else "added", before=before, after=after)
 
 
-def _read_config(path: Path) -> str:
+def _read_config(project: Path, file: str) -> str:
     """The text of a file with its line ends; empty if there is no file."""
+    path = project / file
+    if link := find_outside_link(project, file):
+        raise OSError(errno.ELOOP, link)
     try:
         return path.read_bytes().decode()
     except FileNotFoundError:
@@ -202,19 +222,9 @@ def _read_config(path: Path) -> str:
 
 
 def _write_edit(project: Path, edit: Edit) -> Edit:
-    """Write a temporary file in the same directory and rename it, so that a crash leaves the old or the new file."""
-    # Follow a symbolic link: renaming over it would replace the link.
-    path = Path(os.path.realpath(project / edit.file))
-    temporary = path.with_name(f".{path.name}.fidelio")
     try:
-        (project / edit.file).parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(edit.after.encode())
-        if path.exists():
-            shutil.copymode(path, temporary)
-        temporary.replace(path)
+        write_inside(project, edit.file, edit.after.encode())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         return replace(edit, state="failed", reason=f"cannot be written: {error.strerror}")
     return edit
 
@@ -231,6 +241,10 @@ def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
 def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
     would = f"would be kept in {chosen.home.path}{', which would be created' if chosen.is_new else ''}"
     click.echo(f"Sessions of this project {would if dry_run else f'are kept in {chosen.home.path}'}.")
+    if not (chosen.is_named or chosen.is_new or load_user_trust().trusts(chosen.home.path)):
+        program = add_home_option(find_program(), None)
+        trust = f"{program} trust {shlex.quote(str(chosen.home.path.parent))}"
+        click.echo(f"Its .fidelio was there before, so its workflows and blueprints are not used until you trust them: {trust}")
     if chosen.before:
         before = str(chosen.before.path)
         program = add_home_option(find_program(), before)

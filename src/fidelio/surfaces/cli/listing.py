@@ -31,7 +31,8 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
         click.echo(escape_line(str(finding)), err=True)
     if as_json:
         found = [finding.as_json() for finding in root_findings]
-        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found})
+        untrusted = {"untrusted": [str(root.path) for root in library.untrusted]} if library.untrusted else {}
+        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found, **untrusted})
     elif not entries:
         click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
     else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import CliContext, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
@@ -50,14 +51,18 @@ mcp_command = click.Command(
 @serving_options
 @click.command("up")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on. Any address but loopback needs --token."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on. Other machines reach any but loopback."
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     help=f"Port to listen on; 0 takes a free one. Default: {PORT}; with --demo a free one if {PORT} is in use.",
 )
-@click.option("--token", help="Bearer token that clients must send (default: FIDELIO_TOKEN).")
+@click.option(
+    "--token",
+    help="Token that clients must send (default: FIDELIO_TOKEN, else that of the file http-token in the home, which is made).",
+)
+@click.option("--no-token", is_flag=True, help="Serve every user of this machine, for tests. Only on loopback.")
 @click.option(
     "--allowed-host",
     "names",
@@ -70,13 +75,26 @@ mcp_command = click.Command(
 )
 @with_cli_context
 def up_command(
-    cli: CliContext, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **serving: Any
+    cli: CliContext,
+    /,
+    host: str,
+    port: int | None,
+    token: str | None,
+    no_token: bool,
+    names: tuple[str, ...],
+    demo: bool,
+    **serving: Any,
 ) -> None:
-    """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C."""
+    """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C.
+
+    Every client sends a token, because every user of this machine can connect: the command prints the header for it.
+    """
     from fidelio.surfaces.cli.http_server import ListenAddress, run_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
 
+    if token and no_token:
+        raise UsageProblem("--token and --no-token contradict each other.", remedy="Pass one of them.")
     names = names or _allowed_hosts_from_environment()
-    address = ListenAddress(host, PORT if port is None else port, token or os.environ.get("FIDELIO_TOKEN"), names)
+    address = ListenAddress(host, PORT if port is None else port, token, names, needs_token=not no_token)
     run_server(cli, McpOptions(home=cli.home, **serving), address, demo=demo, any_port=demo and port is None)
 
 

@@ -1,7 +1,8 @@
-"""Middleware that checks Host, Origin and bearer token before anything else of a request is read.
+"""Middleware that checks Host, Origin and token before anything else of a request is read.
 
 A web page can make a browser on this machine send requests to this server, also under a host name that resolves to this
-machine (DNS rebinding). The Host and Origin headers reveal that. Other machines need a bearer token.
+machine (DNS rebinding). The Host and Origin headers reveal that. Other users of this machine can connect too, and where the
+address is not loopback other machines; the token keeps them out.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 
 MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# Clients look for an authorization server here. There is none, and only 404 makes them use the token that they have.
+_WELL_KNOWN = "/.well-known/"
+# Without the path of the home, which is nobody's business who has no token.
+_UNAUTHORIZED = Hint(
+    "A token is needed, as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`. ",
+    Command("up"),
+    " prints the header when it starts. The token is in the file http-token of its home, which ",
+    Command("doctor"),
+    " shows, unless FIDELIO_TOKEN sets it.",
+)
 
 
 def is_loopback(host: str) -> bool:
@@ -83,8 +94,10 @@ class Guard:
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(_parse_host(origin)):
             return _refuse(403, "Requests from this Origin are not served.")
+        if scope["path"].startswith(_WELL_KNOWN):
+            return _refuse(404, "There is nothing here. This server needs no authorization server, only its token.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
-            return _refuse(401, "A bearer token is needed.", {"WWW-Authenticate": 'Bearer realm="fidelio"'})
+            return _refuse(401, str(_UNAUTHORIZED), {"WWW-Authenticate": 'Bearer realm="fidelio"'})
         return None
 
     def _is_allowed(self, host: str) -> bool:
@@ -94,8 +107,9 @@ class Guard:
 
     def _has_token(self, headers: Mapping[bytes, bytes]) -> bool:
         scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+        sent = credentials.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
         # Compared in constant time, against timing attacks.
-        return scheme.lower() == b"bearer" and hmac.compare_digest(credentials.strip(), self._token or b"")
+        return hmac.compare_digest(sent, self._token or b"") and bool(sent)
 
 
 def _read_headers(scope: Scope) -> dict[bytes, bytes]:

@@ -26,7 +26,7 @@ async def serve_http(
     if not is_loopback(host) and not app.state.has_token:
         raise UsageProblem(
             f"Listening on {host} would let other machines in without authentication.",
-            remedy="Set a bearer token with --token or FIDELIO_TOKEN, or listen on 127.0.0.1.",
+            remedy="Set a bearer token with --token or FIDELIO_TOKEN, leave out --no-token, or listen on 127.0.0.1.",
         )
     with open_listener(host, port) as listener:
         server = _Server(_config(app))

@@ -72,7 +72,10 @@ def load_server_settings(options: McpOptions) -> Settings:
         "FIDELIO_ADOPTION": "off" if options.no_adoption else None,
     }
     overrides = {name: value for name, value in options_environ.items() if value is not None}
-    return load_settings(options.home, environ={**os.environ, **overrides})
+    settings = load_settings(options.home, environ={**os.environ, **overrides})
+    for warning in settings.warnings():
+        _print_error(warning, options)
+    return settings
 
 
 def make_application(options: McpOptions, settings: Settings, *, handles: bool = True) -> Application:

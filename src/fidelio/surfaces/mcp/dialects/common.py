@@ -17,7 +17,7 @@ from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
-from fidelio.errors import DefinitionError, FidelioError, PersonNeeded, Text
+from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity
 from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
@@ -92,6 +92,16 @@ class Dialect(ToolHandlers):
 def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
     """List the workflows that an agent can start: not `meta`, and none that is broken."""
     return [entry for entry in library.list() if entry.id != META and not entry.broken]
+
+
+def describe_untrusted(library: Library, context: CallContext) -> tuple[str, ...]:
+    """Remarks about projects whose workflows are not listed, each with the command that trusts them."""
+    return tuple(context.render(_describe_project(str(root.path.parent.parent))) for root in library.untrusted)
+
+
+def _describe_project(project: str) -> Text:
+    said = f"Nobody has trusted the workflows of {project}, so they are not listed. A person can do that with "
+    return Hint(said, Command("trust", project), "; then start the server again.")
 
 
 def load_procedure(library: Library, instructions: str, *pages: str) -> str:

@@ -22,6 +22,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_meta,
     build_move,
     definition_json,
+    describe_untrusted,
     list_startable_workflows,
     load_procedure,
     none_if_unset,
@@ -130,12 +131,13 @@ class GatesDialect(Dialect):
         discovery = load_procedure(library, INSTRUCTIONS, "bootstrap-gates")
         return render_document(context, {**server, "available_workflows": workflows, "discovery": discovery})
 
-    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
+    async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
+        library = await self.app.library()
         workflows = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in list_startable_workflows(await self.app.library())
+            for entry in list_startable_workflows(library)
         ]
-        return Done(msgspec.json.encode(workflows).decode())
+        return Done(msgspec.json.encode(workflows).decode(), remarks=describe_untrusted(library, context))
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())

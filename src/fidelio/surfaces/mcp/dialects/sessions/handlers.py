@@ -23,6 +23,7 @@ from fidelio.surfaces.mcp.dialects.common import (
     as_json,
     build_meta,
     build_move,
+    describe_untrusted,
     list_startable_workflows,
     load_procedure,
     none_if_unset,
@@ -115,9 +116,11 @@ class SessionsDialect(Dialect):
         header_lines = [f"server: {self.app.settings.server_name}", f"version: {self.app.settings.server_version}"]
         return Done("\n".join([*header_lines, "", load_procedure(await self.app.library(), INSTRUCTIONS)]))
 
-    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
-        entries = list_startable_workflows(await self.app.library())
-        return Done(encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries]))
+    async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
+        library = await self.app.library()
+        entries = list_startable_workflows(library)
+        listed = encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries])
+        return Done(listed, remarks=describe_untrusted(library, context))
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())
