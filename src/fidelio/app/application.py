@@ -24,6 +24,7 @@ from fidelio.errors import FidelioError, RequestClosed, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.mcp_client import McpServer
+from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AnswerOption, AskPerson
@@ -88,6 +89,10 @@ class Application:
                 with self._reporting_failure():
                     self._workflows = await self._open_workflows()
             return self._workflows
+
+    def identify_self(self) -> Caller:
+        """Who runs this process, by its signs and by the option for workers."""
+        return combine_callers(identify_process(), WORKER if self._worker else PERSON)
 
     def remove_root_paths(self, text: str) -> str:
         """Shorten the paths of library files in `text` to paths relative to their root: clients must not see where it is."""
@@ -252,7 +257,13 @@ class Application:
 
         options = tuple(AnswerOption(option["id"], option["label"], option["description"]) for option in request.options)
         return AskPerson(
-            request_id, request.question, options, record_answer, wait_until_answered=wait_until_closed, session=request.session
+            request_id,
+            request.question,
+            options,
+            record_answer,
+            wait_until_answered=wait_until_closed,
+            session=request.session,
+            min_response_ms=self.settings.min_response_ms,
         )
 
 

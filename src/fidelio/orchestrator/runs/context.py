@@ -24,7 +24,7 @@ from fidelio.orchestrator.executors.registry import find_working_executor
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.record import AgentRecord
 from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork
-from fidelio.processes.table import AGENT_MARKER
+from fidelio.processes.caller import identify_process
 from fidelio.settings import AgentLimits
 
 
@@ -104,7 +104,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """Choose the executor, and check also that the variables for the servers of the blueprint are set."""
         executor = await self.choose_executor(blueprint, wanted)
         # Below an agent most variables are filtered out; the agent host has all of them and checks again.
-        if not os.environ.get(AGENT_MARKER):
+        if not identify_process().is_agent:
             fill_placeholders(blueprint, os.environ)
         return executor
 
