@@ -46,8 +46,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest run. `prompt_seq` and `result_seq` are the sequence numbers of the events with its prompt and its result.
 
     `blueprint_blob` is the digest of the blueprint that it began with. `part` counts the calls of its executor (a second call
-    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `reported_events` counts
-    what the executor has reported since the current call began: an adopted process reports everything again from its beginning.
+    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `proof` is the digest of the
+    secret with which the process proves its exit status. `reported_events` counts what the executor has reported since the
+    current call began: an adopted process reports everything again from its beginning.
     """
 
     id: str = ""
@@ -67,6 +68,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent: Usage = Usage()
     spent_bytes: int = 0
     process: ProcessIdentity | None = None
+    proof: str = ""
     reported_events: int = msgspec.field(default=0, name="told")
     usage: Usage = Usage()
     tool_calls: int = 0
@@ -194,7 +196,8 @@ def _fold_starting(run: RunRecord, event: RecordEvent) -> RunRecord:
 
 
 def _fold_process(run: RunRecord, event: RecordEvent) -> RunRecord:
-    return replace(run, process=ProcessIdentity(pid=event.body["pid"], started=event.body["started"]), reported_events=0)
+    identity = ProcessIdentity(pid=event.body["pid"], started=event.body["started"])
+    return replace(run, process=identity, proof=event.body.get("proof", ""), reported_events=0)
 
 
 def _fold_again(run: RunRecord, event: RecordEvent) -> RunRecord:

@@ -26,16 +26,38 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import POSTGRES, find_ledger_address
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"})
-_NAMES = _words(
-    "PATH HOME USER LOGNAME SHELL TERM TMPDIR TZ NO_PROXY no_proxy SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS"
-    " LANG LANGUAGE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME"
-    " XDG_CACHE_HOME XDG_CONFIG_DIRS XDG_CONFIG_HOME XDG_DATA_DIRS XDG_DATA_HOME XDG_STATE_HOME"
+_NAMES = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "TERM",
+        "TMPDIR",
+        "TZ",
+        "NO_PROXY",
+        "no_proxy",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NODE_EXTRA_CA_CERTS",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_COLLATE",
+        "LC_CTYPE",
+        "LC_MESSAGES",
+        "LC_MONETARY",
+        "LC_NUMERIC",
+        "LC_TIME",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_DIRS",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+    }
 )
 _LEDGER = "FIDELIO_LEDGER"
 _AGENT_SETTINGS = (
@@ -44,49 +66,101 @@ _AGENT_SETTINGS = (
     "FIDELIO_AGENTS_TOTAL",
     "FIDELIO_AGENTS_DEPTH",
 )
-_ANTHROPIC = "ANTHROPIC_API_KEY ANTHROPIC_AUTH_TOKEN ANTHROPIC_BASE_URL"
-_OPENAI = "OPENAI_API_KEY OPENAI_BASE_URL OPENAI_ORGANIZATION OPENAI_PROJECT"
-_GEMINI = "GEMINI_API_KEY GOOGLE_API_KEY GOOGLE_GEMINI_BASE_URL"
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORGANIZATION", "OPENAI_PROJECT")
+_GEMINI = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
 # The variables with which each executor is configured, such as its key and address. The executors here call a model over the
 # network, so they need the password of a proxy.
 _EXECUTOR_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "claude": _words(
-            f"{_ANTHROPIC} ANTHROPIC_CUSTOM_HEADERS ANTHROPIC_MODEL ANTHROPIC_SMALL_FAST_MODEL"
-            " ANTHROPIC_DEFAULT_HAIKU_MODEL ANTHROPIC_DEFAULT_OPUS_MODEL ANTHROPIC_DEFAULT_SONNET_MODEL"
-            " CLAUDE_CONFIG_DIR CLAUDE_CODE_OAUTH_TOKEN CLAUDE_CODE_MAX_OUTPUT_TOKENS CLAUDE_CODE_SUBAGENT_MODEL"
-            " CLAUDE_CODE_CLIENT_CERT CLAUDE_CODE_CLIENT_KEY CLAUDE_CODE_CLIENT_KEY_PASSPHRASE"
-            " CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC CLAUDE_CODE_USE_BEDROCK CLAUDE_CODE_USE_VERTEX"
-            " CLAUDE_CODE_USE_FOUNDRY CLAUDE_CODE_SKIP_BEDROCK_AUTH CLAUDE_CODE_SKIP_VERTEX_AUTH"
+        "claude": frozenset(
+            {
+                *_ANTHROPIC,
+                "ANTHROPIC_CUSTOM_HEADERS",
+                "ANTHROPIC_MODEL",
+                "ANTHROPIC_SMALL_FAST_MODEL",
+                "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+                "ANTHROPIC_DEFAULT_OPUS_MODEL",
+                "ANTHROPIC_DEFAULT_SONNET_MODEL",
+                "CLAUDE_CONFIG_DIR",
+                "CLAUDE_CODE_OAUTH_TOKEN",
+                "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+                "CLAUDE_CODE_SUBAGENT_MODEL",
+                "CLAUDE_CODE_CLIENT_CERT",
+                "CLAUDE_CODE_CLIENT_KEY",
+                "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+                "CLAUDE_CODE_USE_BEDROCK",
+                "CLAUDE_CODE_USE_VERTEX",
+                "CLAUDE_CODE_USE_FOUNDRY",
+                "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+                "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+            }
         ),
-        "codex": _words(f"{_OPENAI} CODEX_API_KEY CODEX_HOME"),
-        "gemini": _words(
-            f"{_GEMINI} GEMINI_CLI_HOME GEMINI_MODEL GOOGLE_CLOUD_PROJECT GOOGLE_GENAI_USE_VERTEXAI GOOGLE_GENAI_USE_GCA"
+        "codex": frozenset({*_OPENAI, "CODEX_API_KEY", "CODEX_HOME"}),
+        "gemini": frozenset(
+            {
+                *_GEMINI,
+                "GEMINI_CLI_HOME",
+                "GEMINI_MODEL",
+                "GOOGLE_CLOUD_PROJECT",
+                "GOOGLE_GENAI_USE_VERTEXAI",
+                "GOOGLE_GENAI_USE_GCA",
+            }
         ),
-        "opencode": _words(
-            f"{_ANTHROPIC} {_OPENAI} {_GEMINI} GOOGLE_GENERATIVE_AI_API_KEY OPENCODE_API_KEY OPENCODE_CONFIG"
-            " OPENCODE_CONFIG_CONTENT OPENCODE_CONFIG_DIR OPENCODE_MODEL"
+        "opencode": frozenset(
+            {
+                *_ANTHROPIC,
+                *_OPENAI,
+                *_GEMINI,
+                "GOOGLE_GENERATIVE_AI_API_KEY",
+                "OPENCODE_API_KEY",
+                "OPENCODE_CONFIG",
+                "OPENCODE_CONFIG_CONTENT",
+                "OPENCODE_CONFIG_DIR",
+                "OPENCODE_MODEL",
+            }
         ),
-        "qwen": _words(f"{_OPENAI} OPENAI_MODEL DASHSCOPE_API_KEY QWEN_HOME QWEN_MODEL"),
+        "qwen": frozenset({*_OPENAI, "OPENAI_MODEL", "DASHSCOPE_API_KEY", "QWEN_HOME", "QWEN_MODEL"}),
     }
 )
 # The variables of a cloud provider, by executor and by the variable that selects the provider.
 _PROVIDER_NAMES: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
     {
-        ("claude", "CLAUDE_CODE_USE_BEDROCK"): _words(
-            "AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION AWS_PROFILE"
-            " AWS_BEARER_TOKEN_BEDROCK AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE AWS_ROLE_ARN AWS_ROLE_SESSION_NAME"
-            " AWS_WEB_IDENTITY_TOKEN_FILE ANTHROPIC_BEDROCK_BASE_URL ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION"
+        ("claude", "CLAUDE_CODE_USE_BEDROCK"): frozenset(
+            {
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_SESSION_TOKEN",
+                "AWS_REGION",
+                "AWS_DEFAULT_REGION",
+                "AWS_PROFILE",
+                "AWS_BEARER_TOKEN_BEDROCK",
+                "AWS_CONFIG_FILE",
+                "AWS_SHARED_CREDENTIALS_FILE",
+                "AWS_ROLE_ARN",
+                "AWS_ROLE_SESSION_NAME",
+                "AWS_WEB_IDENTITY_TOKEN_FILE",
+                "ANTHROPIC_BEDROCK_BASE_URL",
+                "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION",
+            }
         ),
-        ("claude", "CLAUDE_CODE_USE_VERTEX"): _words(
-            "CLOUD_ML_REGION ANTHROPIC_VERTEX_PROJECT_ID ANTHROPIC_VERTEX_BASE_URL GOOGLE_APPLICATION_CREDENTIALS"
-            " GOOGLE_CLOUD_PROJECT GCLOUD_PROJECT CLOUDSDK_CONFIG"
+        ("claude", "CLAUDE_CODE_USE_VERTEX"): frozenset(
+            {
+                "CLOUD_ML_REGION",
+                "ANTHROPIC_VERTEX_PROJECT_ID",
+                "ANTHROPIC_VERTEX_BASE_URL",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                "GOOGLE_CLOUD_PROJECT",
+                "GCLOUD_PROJECT",
+                "CLOUDSDK_CONFIG",
+            }
         ),
-        ("claude", "CLAUDE_CODE_USE_FOUNDRY"): _words(
-            "ANTHROPIC_FOUNDRY_API_KEY ANTHROPIC_FOUNDRY_BASE_URL ANTHROPIC_FOUNDRY_RESOURCE"
+        ("claude", "CLAUDE_CODE_USE_FOUNDRY"): frozenset(
+            {"ANTHROPIC_FOUNDRY_API_KEY", "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_RESOURCE"}
         ),
-        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI"): _words(
-            "GOOGLE_APPLICATION_CREDENTIALS GOOGLE_CLOUD_LOCATION GOOGLE_VERTEX_BASE_URL CLOUDSDK_CONFIG"
+        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI"): frozenset(
+            {"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_VERTEX_BASE_URL", "CLOUDSDK_CONFIG"}
         ),
         ("gemini", "GOOGLE_GENAI_USE_GCA"): frozenset({"GOOGLE_CLOUD_ACCESS_TOKEN"}),
     }

@@ -102,4 +102,5 @@ async def _build_turn(
         spool=spool_directory(context.home, agent.id, run.number, run.part),
         environment=build_agent_environment(blueprint, record.executor, run.id, os.environ, context.home),
         keep=context.home.agent_homes / agent.id,
+        proof=run.proof,
     )
