@@ -20,7 +20,7 @@ from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
-from fidelio.errors import FidelioError, RequestClosed, Text
+from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.mcp_client import McpServer
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
+
+
+# `RUN_STARTED` of the conductor, which is not imported for every call: it takes 150 ms.
+_CONDUCTED = "conductor.begun"
 
 
 class Application:
@@ -89,6 +93,21 @@ class Application:
                 with self._reporting_failure():
                     self._workflows = await self._open_workflows()
             return self._workflows
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this application serves a worker only."""
+        return self._worker
+
+    async def is_conducted(self, session: str) -> bool:
+        """Whether the conductor moves this session, or one that it was started for."""
+        ledger, above = await self._open_ledger(), session
+        with suppress(SessionNotFound):
+            while above:
+                if await ledger.events(above, types=(_CONDUCTED,), limit=1):
+                    return True
+                above = (await ledger.session(above)).parent or ""
+        return False
 
     def identify_self(self) -> Caller:
         """Who runs this process, by its signs and by the option for workers."""
