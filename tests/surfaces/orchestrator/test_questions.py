@@ -64,7 +64,7 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
 @proves("orchestrator-tools.own-questions")
 async def test_an_agent_answers_what_those_below_it_ask(settings: Settings, project: Path) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
-        client.script("polite", [ASK, {"result": "You said {answer.option}."}])
+        client.script("polite", [{"ask": {**ASK["ask"], "kind": "question"}}, {"result": "You said {answer.option}."}])
         parent = (await client.start("parent", **ASYNC)).body["session_id"]
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             asker = (await below.start("asker", "polite")).body["session_id"]

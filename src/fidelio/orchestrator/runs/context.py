@@ -17,7 +17,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.catalogue import read_in_thread
-from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint, Permissions, narrow_permissions
 from fidelio.orchestrator.blueprints.servers import fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import find_working_executor
@@ -55,7 +55,8 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """The blueprint of a session as it is on disk now, with the model and servers that its start added."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
+        found = apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
+        return limit_permissions(found, record.most)
 
     async def load_run_blueprint(self, record: AgentRecord) -> Blueprint:
         """The blueprint that the newest run began with, whatever has changed in its files since.
@@ -113,6 +114,12 @@ def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[st
     """A blueprint with the model and the servers that a session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
+
+
+def limit_permissions(blueprint: Blueprint, most: Permissions | None) -> Blueprint:
+    """A blueprint with at most these permissions."""
+    permissions = narrow_permissions(blueprint.permissions, most)
+    return msgspec.structs.replace(blueprint, permissions=permissions)
 
 
 def encode_blueprint(blueprint: Blueprint) -> bytes:
