@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fidelio.errors import Command, FidelioError, Text, UsageProblem
+from fidelio.processes.caller import PERSON, Caller, combine_callers
+from fidelio.processes.table import AGENT_MARKER
 
 P = TypeVar("P", bound=msgspec.Struct)
 # The message of a msgspec error, and the path in the arguments that it refers to.
@@ -59,7 +61,8 @@ class AskPerson(msgspec.Struct, frozen=True):
 
     `record_answer(option id, person)` records the answer. `waiting_reply` is the reply when no person could be asked or none
     answered in time; `record_unanswered()` records that. `wait_until_answered()` returns once the request was answered through
-    another channel, so that the client can stop asking. `session` is the session that the request belongs to.
+    another channel, so that the client can stop asking. `session` is the session that the request belongs to. An answer that
+    comes sooner than `min_response_ms` after the question was sent is not recorded: no person has read the question.
     """
 
     request_id: str
@@ -70,6 +73,7 @@ class AskPerson(msgspec.Struct, frozen=True):
     wait_until_answered: Callable[[], Awaitable[None]] | None = None
     record_unanswered: Callable[[], Awaitable[None]] | None = None
     session: str = ""
+    min_response_ms: int = 0
 
 
 Outcome = Done | AskPerson
@@ -77,6 +81,8 @@ Outcome = Done | AskPerson
 Ask = Callable[[str], Awaitable[AskPerson]]
 # Receives the progress of a call: done, total, message.
 Reporter = Callable[[float, float | None, str | None], Awaitable[None]]
+# Finds out who is at the other end of a connection. May be slow.
+IdentifyPeer = Callable[[], Awaitable[Caller]]
 # Renders a text of ours for the client, with its commands as a person types them.
 Render = Callable[[Text | Command], str]
 
@@ -84,16 +90,25 @@ Render = Callable[[Text | Command], str]
 class CallContext(msgspec.Struct):
     """Context of a tool call: rendering, caller, progress, and the port to the person. Built once per call by the server.
 
-    `caller` is the run id that the calling agent claims, empty if the client claims none. `person_requests` holds the ids of
-    requests that this call has put to a person. The handler is then called again and must use the person's answer, not the
-    one in the model's arguments. Later calls get a new context.
+    `claimed` is the caller by the signs that cost nothing: those of the server's process, and the header of the request.
+    `person_requests` holds the ids of requests that this call has put to a person. The handler is then called again and must
+    use the person's answer, not the one in the model's arguments. Later calls get a new context.
     """
 
     render: Render = str
-    caller: str = ""
+    claimed: Caller = PERSON
     reporter: Reporter | None = None
     ask_port: Ask | None = None
+    identify_peer: IdentifyPeer | None = None
     person_requests: set[str] = msgspec.field(default_factory=set)
+    _caller: Caller | None = None
+
+    async def identify(self) -> Caller:
+        """The caller by all signs. Looks at the process of the peer, so only code that depends on the caller calls this."""
+        if self._caller is None:
+            peer = PERSON if self.identify_peer is None else await self.identify_peer()
+            self._caller = combine_callers(self.claimed, peer)
+        return self._caller
 
     async def ask(self, request_id: str) -> AskPerson:
         """Put an open request to the person at the client; the answer is recorded as that person's."""
@@ -107,6 +122,14 @@ class CallContext(msgspec.Struct):
         """Report progress; `done` must grow with every report. A no-op unless the client requested progress."""
         if self.reporter is not None:
             await self.reporter(done, total, message)
+
+
+def unknown_agent() -> UsageProblem:
+    """The error for an agent whose run is not known: nothing that it changes could be attributed or limited."""
+    return UsageProblem(
+        "This call comes from an agent, and the signs of its run are malformed or contradict each other. It may only read.",
+        remedy=f"Leave {AGENT_MARKER} and the header Fidelio-Agent as Fidelio has set them.",
+    )
 
 
 def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
@@ -199,6 +222,8 @@ class ToolTable:
     async def call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Outcome:
         try:
             tool = self._find(name)
+            if context.claimed.kind == "unknown" and not tool.read_only:
+                raise unknown_agent()
             handler: Callable[[Any, CallContext], Awaitable[Outcome]] = getattr(self._load_handlers(), name)
             return await handler(await self._read(tool, arguments), context)
         except FidelioError as error:

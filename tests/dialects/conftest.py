@@ -59,8 +59,9 @@ class ToolReply:
 class Player:
     """Calls tools, whatever lies between."""
 
-    def __init__(self, call: Callable[[str, dict[str, Any]], Any]) -> None:
+    def __init__(self, call: Callable[[str, dict[str, Any]], Any], address: str = "") -> None:
         self._call = call
+        self.address = address
 
     async def __call__(self, tool: str, /, **arguments: Any) -> ToolReply:
         reply = await self._call(tool, arguments)
@@ -169,8 +170,9 @@ def http(settings: Settings, library: Path, dialect: str) -> Opens:
             address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(app, port=0, ready=address.set_result))
             try:
-                async with asyncio.timeout(30), Client(f"{await address}{endpoint_path(dialect)}", mode=era) as client:
-                    yield Player(_through(client))
+                url = f"{await address}{endpoint_path(dialect)}"
+                async with asyncio.timeout(30), Client(url, mode=era) as client:
+                    yield Player(_through(client), url)
             finally:
                 serving.cancel()
                 await asyncio.wait([serving], timeout=10)

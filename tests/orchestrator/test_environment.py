@@ -64,6 +64,64 @@ def test_an_agent_gets_its_own_key_and_no_other(executor: str, own: str, not_own
     assert not_own not in found
 
 
+AWS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SOMETHING_NEW": "secret"}
+GOOGLE = {"GOOGLE_APPLICATION_CREDENTIALS": "/key.json"}
+
+
+def passed_on(executor: str, ours: dict[str, str], **more: object) -> set[str]:
+    blueprint = Blueprint(name="b", description="", **more)  # type: ignore[arg-type]  # any field of a blueprint
+    return set(build_agent_environment(blueprint, executor, "s_a.1", ours, HOME)) & set(ours)
+
+
+@proves("orchestrator.credentials")
+@pytest.mark.parametrize(
+    ("executor", "switch", "value", "passed"),
+    [
+        ("claude", "NOTHING", "1", set()),
+        ("claude", "CLAUDE_CODE_USE_BEDROCK", "0", set()),
+        ("claude", "CLAUDE_CODE_USE_BEDROCK", "1", {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}),
+        ("claude", "CLAUDE_CODE_USE_VERTEX", "1", {"GOOGLE_APPLICATION_CREDENTIALS"}),
+        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI", "true", {"GOOGLE_APPLICATION_CREDENTIALS"}),
+        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI", "false", set()),
+        ("codex", "CLAUDE_CODE_USE_BEDROCK", "1", set()),
+    ],
+)
+def test_the_credentials_of_a_provider_go_only_where_it_is_selected(
+    executor: str, switch: str, value: str, passed: set[str]
+) -> None:
+    ours = {**AWS, **GOOGLE, switch: value}
+
+    assert passed_on(executor, ours) - {switch} == passed
+    assert passed_on(executor, {**AWS, **GOOGLE}, environment={switch: value}) == passed
+
+
+@proves("orchestrator.credentials")
+@pytest.mark.parametrize("executor", ["command", "claude", "codex", "gemini", "opencode", "qwen", "local-model", "scripted"])
+def test_a_variable_is_passed_on_by_its_whole_name_only(executor: str) -> None:
+    prefixes = ("LC", "XDG", "ANTHROPIC", "CLAUDE_CODE", "OPENAI", "CODEX", "GEMINI", "GOOGLE", "OPENCODE", "QWEN", "DASHSCOPE")
+
+    assert passed_on(executor, {f"{prefix}_MADE_UP": "secret" for prefix in prefixes}) == set()
+
+
+@proves("orchestrator.credentials")
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://anna:secret@proxy:3128", "http://proxy:3128"),
+        ("anna:se@cret@proxy:3128", "proxy:3128"),
+        ("socks5h://anna@proxy", "socks5h://proxy"),
+        ("http://proxy:3128/", "http://proxy:3128/"),
+    ],
+)
+def test_the_password_of_a_proxy_goes_only_to_agents_that_need_it(address: str, shown: str) -> None:
+    def proxy(executor: str, **more: object) -> str:
+        blueprint = Blueprint(name="b", description="", **more)  # type: ignore[arg-type]  # any field of a blueprint
+        return build_agent_environment(blueprint, executor, "s_a.1", {"HTTPS_PROXY": address}, HOME)["HTTPS_PROXY"]
+
+    assert proxy("command") == proxy("scripted") == proxy("local-model") == shown
+    assert proxy("claude") == proxy("command", inherit=("HTTPS_PROXY",)) == address
+
+
 @proves("orchestrator.environment")
 def test_a_blueprint_names_what_else_is_needed() -> None:
     found = seen("command", environment={"TEMPO": "3", "PATH": "/own"}, inherit=("DATABASE_URL", "NOT_THERE"))

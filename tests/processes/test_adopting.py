@@ -45,7 +45,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def read_recorded_exit(spool: Path) -> ProcessExit | None:
     """The exit status that the shell around an agent has recorded."""
-    recorded = Spool(spool / AGENT).exit()
+    recorded = Spool(spool / AGENT).exit("")
     return None if recorded.code is None else recorded
 
 

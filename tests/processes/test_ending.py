@@ -110,7 +110,7 @@ async def test_an_agent_that_shows_no_mark_yet_is_stopped_all_the_same(
     turn: Turn, reporter: RecordingReporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with family(FAMILIES["a child"], turn, reporter) as (process, child):
-        monkeypatch.setattr(processes_table, "_read_marker", lambda _: None)
+        monkeypatch.setattr(processes_table, "read_marker", lambda _: None)
         await process.stop(grace=0.2)
 
         assert not process.is_running()

@@ -10,6 +10,6 @@ from fidelio.toolkit import Outcome, Reporter
 
 
 async def call_tool(
-    tools: ServedTools, name: str, arguments: Mapping[str, Any], *, reporter: Reporter | None = None, caller: str = ""
+    tools: ServedTools, name: str, arguments: Mapping[str, Any], *, reporter: Reporter | None = None
 ) -> Outcome:
-    return await tools.table.call(name, arguments, tools.make_context(reporter, caller))
+    return await tools.table.call(name, arguments, tools.make_context(reporter))

@@ -20,10 +20,11 @@ from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
-from fidelio.errors import FidelioError, RequestClosed, Text
+from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.mcp_client import McpServer
+from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AnswerOption, AskPerson
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
+
+
+# `RUN_STARTED` of the conductor, which is not imported for every call: it takes 150 ms.
+_CONDUCTED = "conductor.begun"
 
 
 class Application:
@@ -88,6 +93,25 @@ class Application:
                 with self._reporting_failure():
                     self._workflows = await self._open_workflows()
             return self._workflows
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this application serves a worker only."""
+        return self._worker
+
+    async def is_conducted(self, session: str) -> bool:
+        """Whether the conductor moves this session, or one that it was started for."""
+        ledger, above = await self._open_ledger(), session
+        with suppress(SessionNotFound):
+            while above:
+                if await ledger.events(above, types=(_CONDUCTED,), limit=1):
+                    return True
+                above = (await ledger.session(above)).parent or ""
+        return False
+
+    def identify_self(self) -> Caller:
+        """Who runs this process, by its signs and by the option for workers."""
+        return combine_callers(identify_process(), WORKER if self._worker else PERSON)
 
     def remove_root_paths(self, text: str) -> str:
         """Shorten the paths of library files in `text` to paths relative to their root: clients must not see where it is."""
@@ -253,7 +277,13 @@ class Application:
 
         options = tuple(AnswerOption(option["id"], option["label"], option["description"]) for option in request.options)
         return AskPerson(
-            request_id, request.question, options, record_answer, wait_until_answered=wait_until_closed, session=request.session
+            request_id,
+            request.question,
+            options,
+            record_answer,
+            wait_until_answered=wait_until_closed,
+            session=request.session,
+            min_response_ms=self.settings.min_response_ms,
         )
 
 

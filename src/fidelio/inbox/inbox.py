@@ -20,7 +20,7 @@ from fidelio.inbox.builders import answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, Json, NewEvent, Page, Request, RequestState
 from fidelio.ledger.paging import all_pages
-from fidelio.processes.table import agent_above
+from fidelio.processes.caller import identify_process
 
 WAIT_SECONDS = 30.0
 LONGEST_TEXT = 20_000
@@ -137,7 +137,7 @@ def _is_same_text(option: str, text: str, recorded: str) -> bool:
 
 def require_person() -> str:
     """Return the name of the user of this process; refuse if the process runs below an agent that Fidelio started."""
-    if agent_above():
+    if identify_process().is_agent:
         raise UsageProblem(
             "This process runs below an agent, and an agent does not answer for a person.",
             remedy="Answer from a terminal of your own.",

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from fidelio.errors import ExecutorFailure
 from fidelio.processes.ending import GRACE_SECONDS, end_run_processes
-from fidelio.processes.spool import FROM_PIPE, GO, ProcessExit, Spool
+from fidelio.processes.spool import FROM_PIPE, ProcessExit, Spool, digest_proof, exit_from_code, make_proof
 from fidelio.processes.spooled import AGENT, ProcessHandle, ProcessOptions, find_program
 from fidelio.processes.table import AGENT_MARKER, ProcessIdentity, find_identity, put_mark, require_process_table
 
@@ -44,8 +44,7 @@ class PipedProcess(ProcessHandle):
         await self.stop()
 
     async def wait_for_exit(self) -> ProcessExit:
-        await self._child.wait()
-        return self._spool.exit()
+        return exit_from_code(await self._child.wait())
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
         """Close the input, at which most agents exit, and end what is left of the run."""
@@ -83,8 +82,9 @@ async def spawn_piped(
     identity = find_identity(child.pid)
     process = PipedProcess(child, identity or ProcessIdentity(child.pid, "ended"), spool, options)
     try:
-        await options.on_process(process.identity)
-        process.writer.write(GO)
+        proof = make_proof()
+        await options.on_process(process.identity, digest_proof(proof))
+        process.writer.write(f"{proof}\n".encode())
     except BaseException:
         # Also on cancellation: no record names this process yet, so no other code could end it.
         await process.stop(0)

@@ -1,13 +1,18 @@
 """Spool files between an agent process and its watcher, and the shell scripts that write them.
 
-The shell stays as the parent of the agent, in a process session of its own. It outlives the watcher, so the exit status is
-recorded even when no watcher runs.
+The shell stays as the parent of the agent, in a process session of its own. It ends with the exit status of the agent, which
+the watcher that started it reads from the system. It also outlives the watcher, so the status is recorded even when no watcher
+runs. The agent can write into that file, so a status of 0 counts only together with a secret: the shell reads it from its
+input, holds it in a variable that no child inherits, and writes it only after the agent has ended with 0. The ledger has its
+digest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
+import secrets
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,29 +23,32 @@ import msgspec
 from fidelio.errors import ExecutorFailure
 
 # `read` fails when the parent ends before it has recorded the identity of this process: then the agent does not start. `read`
-# consumes only its line, so what follows in a pipe is left for the agent.
-_HELD = "read -r go || exit 0\n"
-GO = b"go\n"
+# consumes only its line, so what follows in a pipe is left for the agent. `unset` first: a variable of that name in the
+# environment would be exported to the agent with its new value.
+_HELD = "unset proof\nread -r proof || exit 0\n"
 _SPOOL = "spool=$1\nshift\n"
 # A signal that ends the agent must not end the shell, which still has to record the exit status. A trap with a command is not
 # inherited by the agent; an ignored signal would be.
 _TRAP = "trap : HUP INT QUIT TERM\n"
-_RECORD = 'code=$?\necho "$code" >"$spool.status.new" && mv "$spool.status.new" "$spool.status"\n'
+_RECORD = (
+    'code=$?\n[ "$code" -eq 0 ] || proof=\necho "$code $proof" >"$spool.status.new" && mv "$spool.status.new" "$spool.status"\n'
+)
+_EXIT = 'exit "$code"\n'
 # Both ends of the FIFO are open before they are used, and each process has only its own end: otherwise the agent would see end
 # of file too early or never. The keeper holds the write end, so that the input does not end with the watcher; a line in `hold`
 # ends the keeper. It also writes the first input, because a watcher that ended before writing it would leave an agent without a
 # task. It starts before the trap is set, or it would inherit the trap for a moment.
 _ENDS = 'exec 5<>"$spool.stdin" 4<"$spool.stdin" 6>"$spool.stdin" 5>&-\n'
 _KEEPER = '(cat "$spool.first" && rm "$spool.first" && read -r done <"$spool.hold") >&6 6>&- 4<&- & keeper=$!\nexec 6>&-\n'
-FROM_FILE = f'{_HELD}{_SPOOL}{_TRAP}"$@" <"$spool.stdin"\n{_RECORD}'
-FROM_QUEUE = f'{_HELD}{_SPOOL}{_ENDS}{_KEEPER}{_TRAP}"$@" <&4 4<&-\n{_RECORD}kill "$keeper" 2>/dev/null\n'
-FROM_PIPE = f'{_HELD}{_SPOOL}{_TRAP}"$@"\n{_RECORD}'
+FROM_FILE = f'{_HELD}{_SPOOL}{_TRAP}"$@" <"$spool.stdin"\n{_RECORD}{_EXIT}'
+FROM_QUEUE = f'{_HELD}{_SPOOL}{_ENDS}{_KEEPER}{_TRAP}"$@" <&4 4<&-\n{_RECORD}kill "$keeper" 2>/dev/null\n{_EXIT}'
+FROM_PIPE = f'{_HELD}{_SPOOL}{_TRAP}"$@"\n{_RECORD}{_EXIT}'
 
 TAIL_BYTES = 2_000
 
 
 class ProcessExit(msgspec.Struct, frozen=True):
-    """How a process ended. `code` is None when no status was recorded: it was killed together with the shell around it."""
+    """How a process ended. `code` is None when no genuine status is known: the shell around it was killed."""
 
     code: int | None
 
@@ -103,9 +111,12 @@ class Spool(msgspec.Struct, frozen=True):
         except FileExistsError as error:
             raise ExecutorFailure(f"{file.name} was started before in this run.", reason="already-started") from error
 
-    def exit(self) -> ProcessExit:
+    def exit(self, digest: str) -> ProcessExit:
+        """The recorded status. `digest` is that of the secret; empty for a run that an earlier version began."""
         try:
-            return ProcessExit(int(self._file("status").read_text("ascii")))
+            code, _, proof = self._file("status").read_text("ascii").strip().partition(" ")
+            is_genuine = int(code) != 0 or not digest or digest_proof(proof) == digest
+            return ProcessExit(int(code) if is_genuine else None)
         except (OSError, ValueError):
             return ProcessExit(None)
 
@@ -120,6 +131,20 @@ class Spool(msgspec.Struct, frozen=True):
 
     def _file(self, name: str) -> Path:
         return self.prefix.with_name(f"{self.prefix.name}.{name}")
+
+
+def make_proof() -> str:
+    """A secret with which the shell proves that it has written the status."""
+    return secrets.token_hex(16)
+
+
+def digest_proof(proof: str) -> str:
+    return hashlib.sha256(proof.encode("ascii")).hexdigest()
+
+
+def exit_from_code(code: int) -> ProcessExit:
+    """The exit of a shell that this process has waited for; a negative code is the signal that has killed the shell."""
+    return ProcessExit(code if code >= 0 else None)
 
 
 def _signal_name(code: int) -> str:

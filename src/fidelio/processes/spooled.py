@@ -33,10 +33,12 @@ from fidelio.processes.ending import GRACE_SECONDS, end_run_processes, wait_unti
 from fidelio.processes.spool import (
     FROM_FILE,
     FROM_QUEUE,
-    GO,
     OutputLineSplitter,
     ProcessExit,
     Spool,
+    digest_proof,
+    exit_from_code,
+    make_proof,
     read_chunks,
 )
 from fidelio.processes.table import (
@@ -64,7 +66,7 @@ __all__ = [
     "spawn",
 ]
 
-OnProcess = Callable[[ProcessIdentity], Awaitable[None]]
+OnProcess = Callable[[ProcessIdentity, str], Awaitable[None]]
 OnOutput = Callable[[int], Awaitable[None]]
 
 AGENT = "agent"
@@ -77,7 +79,9 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the process of an agent runs, and callbacks about it.
 
     `run` is the id of the run that the process is marked with. `spool` is a directory of this run alone. `environment` is
-    complete: nothing else is passed on. `on_process` returns once the identity is durable; until then the process is held.
+    complete: nothing else is passed on. `on_process` gets the identity and the digest of the secret with which the process
+    proves its exit status, and returns once both are durable; until then the process is held. `proof` is that digest, for a
+    process that is adopted.
     `on_output` receives the number of bytes that were printed, and may raise when there are too many. `is_leaving` is called
     when the watcher is cancelled: True means that only the watcher ends, and the process lives on to be adopted.
     """
@@ -90,6 +94,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_process: OnProcess
     on_output: OnOutput
     is_leaving: Callable[[], bool]
+    proof: str = ""
 
 
 class ProcessHandle:
@@ -179,7 +184,9 @@ class AgentProcess(ProcessHandle):
     async def wait_for_exit(self) -> ProcessExit:
         await wait_until_ended([self.identity])
         self._reap()
-        return self._spool.exit()
+        # Only the parent learns the status from the system.
+        code = None if self._child is None else self._child.returncode
+        return self._spool.exit(self._options.proof) if code is None else exit_from_code(code)
 
     async def stop(self, grace: float = GRACE_SECONDS) -> bool:
         """End the agent and everything it started: SIGTERM, `grace` seconds, SIGKILL. False: a process is left."""
@@ -266,13 +273,13 @@ async def spawn(
     spool = Spool(options.spool / label)
     child = _start(command, spool, options, stdin, queue=queue, environment=environment or {})
     put_mark(child.pid, options.run)
-    identity = find_identity(child.pid)
+    identity, proof = find_identity(child.pid), make_proof()
     assert identity is not None, "a held child that is not reaped yet is in the process table"
     process = AgentProcess(identity, spool, options)
     try:
         process._set_child(child)  # noqa: SLF001  # the only place that starts one
-        await options.on_process(identity)
-        _release(child)
+        await options.on_process(identity, digest_proof(proof))
+        _release(child, proof)
     except BaseException:
         # Also on cancellation: the process is held, and no record names it yet, so no other code could end it.
         _abandon(child)
@@ -344,10 +351,10 @@ def _start(
         raise ExecutorFailure(f"The agent could not be started: {error}.", reason="spawn") from error
 
 
-def _release(child: subprocess.Popen[bytes]) -> None:
+def _release(child: subprocess.Popen[bytes], proof: str) -> None:
     assert child.stdin is not None
     with suppress(BrokenPipeError):  # it was killed already; reading its output will report that
-        child.stdin.write(GO)
+        child.stdin.write(f"{proof}\n".encode())
         child.stdin.close()
 
 

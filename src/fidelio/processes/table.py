@@ -6,7 +6,9 @@ normally unlimited; the mark sets it to more than a hundred years, so it has no 
 inherited through fork, exec and changes of parent, group and session, and it can be read of processes that hide their
 environment.
 
-Only the soft limit is set, so an agent that is itself a host can mark agents of its own.
+The soft limit is the mark of the run, and the hard limit is the top of the range. An agent can therefore change its mark, and a
+host below an agent can mark agents of its own, but without privileges no process can get rid of it. A host below an agent has
+the neutral mark, which belongs to no run.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ AGENT_MARKER = "FIDELIO_AGENT"
 _LIMIT: int | None = getattr(resource, "RLIMIT_RTTIME", None)
 _LOWEST = 1 << 52
 _BYTES = 6
+# The top of the range, above the marks of all runs.
+NEUTRAL_MARK = _LOWEST + (1 << 8 * _BYTES)
 
 
 def compute_mark(run: str) -> int:
@@ -44,9 +48,10 @@ def put_mark(pid: int, run: str) -> None:
     _set_mark(pid, compute_mark(run))
 
 
-def remove_mark(pid: int) -> None:
-    """Remove the mark from a child that is to outlive the run below which it was started."""
-    _set_mark(pid, resource.RLIM_INFINITY)
+def neutralize_mark(pid: int) -> None:
+    """Give a marked child, which is to outlive the run below which it was started, the mark that belongs to no run."""
+    if read_mark(pid) is not None:
+        _set_mark(pid, NEUTRAL_MARK)
 
 
 def read_mark(pid: int) -> int | None:
@@ -66,11 +71,12 @@ def _set_mark(pid: int, mark: int) -> None:
     with suppress(OSError, ValueError):
         lower, upper = resource.prlimit(pid, _LIMIT)
         if lower == resource.RLIM_INFINITY or _is_mark(lower):
-            resource.prlimit(pid, _LIMIT, (mark, upper))
+            top = NEUTRAL_MARK if upper == resource.RLIM_INFINITY else upper
+            resource.prlimit(pid, _LIMIT, (mark, top))
 
 
 def _is_mark(limit: int) -> bool:
-    return _LOWEST <= limit < _LOWEST + (1 << 8 * _BYTES)
+    return _LOWEST <= limit <= NEUTRAL_MARK
 
 
 _PROC = Path("/proc")
@@ -101,21 +107,10 @@ class ProcessEntry(msgspec.Struct, frozen=True):
         return self.run is None and self.mark is None
 
 
-def agent_above() -> str:
-    """The run of the agent that this process runs below, by its marker; empty where there is none."""
-    # A child can clear its own environment, but not that of the agent above it.
-    return os.environ.get(AGENT_MARKER) or next(filter(None, map(_read_marker, _ancestors())), "")
-
-
-def _ancestors() -> Iterator[int]:
-    """The ancestors of this process, the nearest first, as far as the system shows them."""
-    pid = os.getppid()
-    while pid > 1:
-        yield pid
-        fields = _read_stat(pid)
-        if fields is None:
-            return
-        pid = int(fields[1])
+def find_parent(pid: int) -> int:
+    """The parent of a process; 0 if the process has ended or must not be inspected."""
+    fields = _read_stat(pid)
+    return 0 if fields is None else int(fields[1])
 
 
 def require_process_table() -> None:
@@ -200,7 +195,7 @@ def iterate_processes() -> Iterator[ProcessEntry]:
 
 
 def _read_entry(pid: int) -> ProcessEntry | None:
-    run = _read_marker(pid)
+    run = read_marker(pid)
     mark = read_mark(pid) if run is None else None
     fields = _read_stat(pid)
     if fields is None:
@@ -231,7 +226,8 @@ def _boot_id() -> str:
     return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii").strip()
 
 
-def _read_marker(pid: int) -> str | None:
+def read_marker(pid: int) -> str | None:
+    """The run in the environment of a process; None if there is none, or it must not be inspected."""
     environment = b"\0" + _read_file(pid, "environ")
     _, found, rest = environment.partition(f"\0{AGENT_MARKER}=".encode())
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else None

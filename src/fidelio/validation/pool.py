@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO, TypeVar
 
-from fidelio.processes.table import AGENT_MARKER, remove_mark
+from fidelio.processes.table import AGENT_MARKER, neutralize_mark
 from fidelio.validation import child
 from fidelio.validation.child import SECONDS
 
@@ -117,7 +117,7 @@ class _Child:
         except OSError as problem:
             self._stderr.close()
             raise CheckUndecided(f"It could not be checked: {problem!s:.200}.") from problem
-        remove_mark(self.pid)
+        neutralize_mark(self.pid)
         self._cpu = _CpuClock(self.pid)
         self._poll = select.poll()
         self._poll.register(self._stdout, select.POLLIN)

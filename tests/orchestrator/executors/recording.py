@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fidelio.errors import LimitReached
+from fidelio.ids import new_session_id, run_id
 from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Turn
 from fidelio.orchestrator.record.model import Usage
@@ -33,6 +33,7 @@ class RecordingReporter:
         self.usages: list[Usage] = []
         self.questions: list[AgentQuestion] = []
         self.bytes = 0
+        self.proof = ""
         self.is_detaching = False
         self.on_process: Callable[[ProcessIdentity], None] | None = None
         self._changed = asyncio.Event()
@@ -43,8 +44,9 @@ class RecordingReporter:
             self._changed.clear()
             await self._changed.wait()
 
-    async def report_process(self, identity: ProcessIdentity) -> None:
+    async def report_process(self, identity: ProcessIdentity, proof: str = "") -> None:
         self.processes.append(identity)
+        self.proof = proof
         self._changed.set()
         if self.on_process is not None:
             self.on_process(identity)
@@ -87,7 +89,7 @@ def make_turn(directory: Path, prompt: str = "Hello", *, blueprint: Blueprint = 
     """A turn with default values. `directory` holds the project and the spool."""
     project = directory / "project"
     project.mkdir(exist_ok=True)
-    run = changes.pop("run", f"r_{os.getpid()}_{time.monotonic_ns()}")
+    run = changes.pop("run", run_id(new_session_id(), 1))
     values = {
         "session": "s_test",
         "directory": project,

@@ -201,7 +201,8 @@ async def test_a_state_is_good_for_its_own_call_only_and_not_for_ever() -> None:
     states = RequestStates(lambda: FixedKeys(b"k" * 32), clock=lambda: moment)
     state = states.write(REQUEST, "choose", {"a": 1, "b": 2})
 
-    assert states.read(state, "choose", {"b": 2, "a": 1}) == REQUEST
+    moment += 70
+    assert states.read(state, "choose", {"b": 2, "a": 1}) == (REQUEST, 70)
     with pytest.raises(UsageProblem, match="belongs to another call"):
         states.read(state, "choose", {"a": 1})
     moment += STATE_LIFETIME_MS

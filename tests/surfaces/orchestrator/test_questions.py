@@ -64,7 +64,7 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
 @proves("orchestrator-tools.own-questions")
 async def test_an_agent_answers_what_those_below_it_ask(settings: Settings, project: Path) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
-        client.script("polite", [ASK, {"result": "You said {answer.option}."}])
+        client.script("polite", [{"ask": {**ASK["ask"], "kind": "question"}}, {"result": "You said {answer.option}."}])
         parent = (await client.start("parent", **ASYNC)).body["session_id"]
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             asker = (await below.start("asker", "polite")).body["session_id"]
@@ -76,8 +76,8 @@ async def test_an_agent_answers_what_those_below_it_ask(settings: Settings, proj
 @proves("orchestrator-tools.own-questions")
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="the system does not show the processes above")
 def test_a_server_below_an_agent_knows_it_with_a_cleared_environment() -> None:
-    server = "from fidelio.processes.table import agent_above; print(agent_above())"
+    server = "from fidelio.processes.caller import identify_process; print(identify_process().run)"
     agent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {server!r}], env={{}}, check=True, timeout=30)"
-    environ = {**os.environ, "FIDELIO_AGENT": "s_above.3"}
+    environ = {**os.environ, "FIDELIO_AGENT": "s_000000000000.3"}
     done = subprocess.run([sys.executable, "-c", agent], env=environ, capture_output=True, text=True, timeout=40, check=True)
-    assert done.stdout.strip() == "s_above.3"
+    assert done.stdout.strip() == "s_000000000000.3"

@@ -7,12 +7,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fidelio.errors import LimitReached
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.record.model import Usage
 
 # `ask`: every change needs the answer to a request. `read`: no changes. `edit`: files of the project may be changed, everything
 # else needs an answer. `full`: no requests; for sandboxes.
 PermissionMode = Literal["ask", "read", "edit", "full"]
+# From the fewest rights to the most.
+MODES: tuple[PermissionMode, ...] = ("read", "ask", "edit", "full")
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -22,6 +25,15 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     mode: PermissionMode = "ask"
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+
+
+def narrow_permissions(wanted: Permissions, most: Permissions | None) -> Permissions:
+    """What an agent may do that wants `wanted` and may have at most `most`."""
+    if most is None:
+        return wanted
+    mode = min(wanted.mode, most.mode, key=MODES.index)
+    allow = wanted.allow if most.mode == "full" else tuple(name for name in wanted.allow if name in most.allow)
+    return Permissions(mode=mode, allow=allow, deny=tuple(dict.fromkeys((*wanted.deny, *most.deny))))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +85,24 @@ def find_exceeded_limit(limits: Limits, usage: Usage, output_bytes: int) -> str:
         "cost_usd": (usage.cost_usd, limits.cost_usd),
     }
     return next((name for name, (used, most) in spent.items() if most is not None and used > most), "")
+
+
+def reduce_limits(limits: Limits, spent: Usage, worked_ms: int) -> Limits:
+    """What is left of the limits after runs that no person asked for. Raises `LimitReached` if nothing is left of one."""
+    left = {
+        "wall_seconds": limits.wall_seconds - worked_ms / 1000,
+        "turns": None if limits.turns is None else limits.turns - spent.turns,
+        "tokens": None if limits.tokens is None else limits.tokens - spent.input_tokens - spent.output_tokens,
+        "cost_usd": None if limits.cost_usd is None else limits.cost_usd - spent.cost_usd,
+    }
+    for name, value in left.items():
+        if value is not None and value <= 0:
+            raise LimitReached(
+                f"The session has used up its limit of {name} since a person last asked it for something.",
+                remedy="A person can resume it or send it a message.",
+                reason=f"limit.{name}",
+            )
+    return msgspec.structs.replace(limits, **left)
 
 
 def remaining_seconds(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:

@@ -26,7 +26,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     `conversation` is the agent's own id of the conversation to resume, None for the first turn. `fresh` is a UUID for agents
     that let the client choose the id of a new conversation. `spool` is the directory of this run, for files that must outlive a
     process; the first writer creates it. `keep` is a directory of the session, for files that must outlive its runs, such as
-    the agent's own transcripts. `environment` is complete: no other variable may reach the agent.
+    the agent's own transcripts. `environment` is complete: no other variable may reach the agent. `proof` is the digest that
+    proves the exit status of a process that is adopted.
     """
 
     run: str
@@ -39,6 +40,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     spool: Path
     environment: Mapping[str, str]
     keep: Path | None = None
+    proof: str = ""
 
 
 class AgentQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +85,8 @@ class Reporter(Protocol):
     def is_detaching(self) -> bool:
         """Whether a cancelled executor leaves its process running, for adoption by another host."""
 
-    async def report_process(self, identity: ProcessIdentity) -> None:
-        """Record the process of the agent, before it gets any input."""
+    async def report_process(self, identity: ProcessIdentity, proof: str = "") -> None:
+        """Record the process of the agent and the digest that proves its exit status, before it gets any input."""
 
     async def report_conversation(self, name: str) -> None:
         """Record the agent's own id of the conversation, as early as it is known."""
@@ -141,4 +143,5 @@ def process_options(turn: Turn, reporter: Reporter) -> ProcessOptions:
         on_process=reporter.report_process,
         on_output=reporter.report_output,
         is_leaving=lambda: reporter.is_detaching,
+        proof=turn.proof,
     )

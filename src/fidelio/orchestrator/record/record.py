@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.ledger.unit_of_work import RecordEvent
+from fidelio.orchestrator.blueprints.model import Permissions
 from fidelio.orchestrator.record.model import RunState, Usage
 from fidelio.orchestrator.record.rules import END_STATES, can_transition
 from fidelio.processes.table import ProcessIdentity
@@ -46,8 +47,10 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The newest run. `prompt_seq` and `result_seq` are the sequence numbers of the events with its prompt and its result.
 
     `blueprint_blob` is the digest of the blueprint that it began with. `part` counts the calls of its executor (a second call
-    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `reported_events` counts
-    what the executor has reported since the current call began: an adopted process reports everything again from its beginning.
+    when the result does not fit the schema), `spent` and `spent_bytes` the usage of earlier calls. `proof` is the digest of the
+    secret with which the process proves its exit status; `is_counted`: its work counts towards the limits of runs that no
+    person asked for. `reported_events` counts what the executor has reported since the
+    current call began: an adopted process reports everything again from its beginning.
     """
 
     id: str = ""
@@ -67,6 +70,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent: Usage = Usage()
     spent_bytes: int = 0
     process: ProcessIdentity | None = None
+    proof: str = ""
+    is_counted: bool = msgspec.field(default=False, name="counted")
     reported_events: int = msgspec.field(default=0, name="told")
     usage: Usage = Usage()
     tool_calls: int = 0
@@ -85,7 +90,9 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """A session. `messages` are the sequence numbers of queued messages; `lost_in_a_row` limits automatic resuming.
 
     `servers` is the digest of the MCP servers that were added at the start: they may hold keys, which must not be in a record.
-    `proven`: a run has succeeded in this conversation, so the agent has known it.
+    `proven`: a run has succeeded in this conversation, so the agent has known it. `max_depth` and `most` are what the session
+    that started this one allows: levels of children and permissions. `spent_unasked` and `unasked_ms` are the usage and the
+    working time of the runs since a person last asked for one; `person_waits`: a queued message is from a person.
     """
 
     project: str = ""
@@ -105,6 +112,11 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conversation: str = ""
     proven: bool = False
     messages: tuple[int, ...] = ()
+    max_depth: int | None = None
+    most: Permissions | None = None
+    spent_unasked: Usage = Usage()
+    unasked_ms: int = 0
+    person_waits: bool = False
     lost_in_a_row: int = 0
     run: RunRecord = RunRecord()
 
@@ -162,13 +174,18 @@ def _fold_queued(record: AgentRecord, event: RecordEvent) -> AgentRecord:
         prompt_seq=event.seq,
         resumes=body.get("resumes", ""),
         fresh=body.get("fresh", ""),
+        is_counted="asked" in body,
         queued_at=event.time,
     )
-    return replace(record, run=run)
+    # Earlier versions did not record who asked. Their runs count as asked for, and are not counted: the record stays theirs.
+    if not body.get("asked", True):
+        return replace(record, run=run)
+    return replace(record, run=run, spent_unasked=Usage(), unasked_ms=0, person_waits=False)
 
 
 def _fold_message(record: AgentRecord, event: RecordEvent) -> AgentRecord:
-    return replace(record, messages=(*record.messages, event.seq))
+    person_waits = record.person_waits or event.body.get("asked", False)
+    return replace(record, messages=(*record.messages, event.seq), person_waits=person_waits)
 
 
 def _fold_delivered(record: AgentRecord, event: RecordEvent) -> AgentRecord:
@@ -194,7 +211,8 @@ def _fold_starting(run: RunRecord, event: RecordEvent) -> RunRecord:
 
 
 def _fold_process(run: RunRecord, event: RecordEvent) -> RunRecord:
-    return replace(run, process=ProcessIdentity(pid=event.body["pid"], started=event.body["started"]), reported_events=0)
+    identity = ProcessIdentity(pid=event.body["pid"], started=event.body["started"])
+    return replace(run, process=identity, proof=event.body.get("proof", ""), reported_events=0)
 
 
 def _fold_again(run: RunRecord, event: RecordEvent) -> RunRecord:
@@ -267,7 +285,16 @@ def _clear_conversation(record: AgentRecord, event: RecordEvent) -> AgentRecord:
 def _update_after_end(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     lost = record.lost_in_a_row + 1 if record.run.state == "lost" else 0
     proven = record.proven or (record.run.state == "succeeded" and bool(record.conversation))
-    return replace(record, lost_in_a_row=lost, proven=proven, changes=event.body.get("changes", record.changes))
+    after = replace(record, lost_in_a_row=lost, proven=proven, changes=event.body.get("changes", record.changes))
+    return _count_work(after, event.time) if record.run.is_counted and record.run.started_at is not None else after
+
+
+def _count_work(record: AgentRecord, now: int) -> AgentRecord:
+    run = record.run
+    # Every run counts as a turn, also of an agent that does not report its turns.
+    usage = replace(run.usage, turns=max(1, run.usage.turns))
+    worked_ms = max(0, now - (run.started_at or now) - run.waited_ms)
+    return replace(record, spent_unasked=record.spent_unasked + usage, unasked_ms=record.unasked_ms + worked_ms)
 
 
 _SESSION_STEPS: Mapping[str, Callable[[AgentRecord, RecordEvent], AgentRecord]] = MappingProxyType(

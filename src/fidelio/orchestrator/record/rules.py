@@ -56,6 +56,11 @@ def is_session_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def is_person_actor(actor: str) -> bool:
+    """Whether a message or a run was asked for by a person or a person's program, not by an agent or the agent host."""
+    return not actor.startswith("agent:") and actor not in ("agent", "host")
+
+
 def can_transition(state: RunState, following: RunState) -> bool:
     return following in TRANSITIONS[state]
 

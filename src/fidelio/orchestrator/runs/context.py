@@ -17,14 +17,14 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.catalogue import read_in_thread
-from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint, Permissions, narrow_permissions
 from fidelio.orchestrator.blueprints.servers import fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import find_working_executor
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.record import AgentRecord
 from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork
-from fidelio.processes.table import AGENT_MARKER
+from fidelio.processes.caller import identify_process
 from fidelio.settings import AgentLimits
 
 
@@ -55,7 +55,8 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """The blueprint of a session as it is on disk now, with the model and servers that its start added."""
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
-        return apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
+        found = apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
+        return limit_permissions(found, record.most)
 
     async def load_run_blueprint(self, record: AgentRecord) -> Blueprint:
         """The blueprint that the newest run began with, whatever has changed in its files since.
@@ -104,7 +105,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         """Choose the executor, and check also that the variables for the servers of the blueprint are set."""
         executor = await self.choose_executor(blueprint, wanted)
         # Below an agent most variables are filtered out; the agent host has all of them and checks again.
-        if not os.environ.get(AGENT_MARKER):
+        if not identify_process().is_agent:
             fill_placeholders(blueprint, os.environ)
         return executor
 
@@ -113,6 +114,12 @@ def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[st
     """A blueprint with the model and the servers that a session was started with."""
     model, servers = model or blueprint.model, {**blueprint.mcp_servers, **servers}
     return msgspec.structs.replace(blueprint, model=model, mcp_servers=servers)
+
+
+def limit_permissions(blueprint: Blueprint, most: Permissions | None) -> Blueprint:
+    """A blueprint with at most these permissions."""
+    permissions = narrow_permissions(blueprint.permissions, most)
+    return msgspec.structs.replace(blueprint, permissions=permissions)
 
 
 def encode_blueprint(blueprint: Blueprint) -> bytes:

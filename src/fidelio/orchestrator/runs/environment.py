@@ -1,7 +1,9 @@
 """The environment of an agent's process: an allow-list, the variables of its blueprint, and those of Fidelio.
 
-Everything else in the environment of this process (tokens of other tools, keys of other services) is filtered out. A blueprint
-can add variables and inherit others by name.
+Everything else in the environment of this process (tokens of other tools, keys of other services) is filtered out. Variables
+are listed by their whole name: a prefix would pass on whatever another program invents. The credentials of a cloud provider are
+passed on only where a variable selects that provider, and a proxy with its password only to agents that call a model over the
+network. A blueprint can add variables and inherit others by name.
 
 A Fidelio process that an agent starts has to find this home: its ledger and its limits. The agent sees them too, so that the
 command line works for it; but the password of a database is passed only to MCP servers that are Fidelio itself.
@@ -9,6 +11,7 @@ command line works for it; but the password of a database is passed only to MCP 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePath
@@ -23,6 +26,7 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import POSTGRES, find_ledger_address
 
+_PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"})
 _NAMES = frozenset(
     {
         "PATH",
@@ -30,24 +34,31 @@ _NAMES = frozenset(
         "USER",
         "LOGNAME",
         "SHELL",
-        "LANG",
         "TERM",
         "TMPDIR",
         "TZ",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
         "NO_PROXY",
-        "ALL_PROXY",
-        "http_proxy",
-        "https_proxy",
         "no_proxy",
-        "all_proxy",
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
         "NODE_EXTRA_CA_CERTS",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "LC_COLLATE",
+        "LC_CTYPE",
+        "LC_MESSAGES",
+        "LC_MONETARY",
+        "LC_NUMERIC",
+        "LC_TIME",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_DIRS",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
     }
 )
-_PREFIXES = ("LC_", "XDG_")
 _LEDGER = "FIDELIO_LEDGER"
 _AGENT_SETTINGS = (
     "FIDELIO_AGENTS_EXECUTOR",
@@ -55,30 +66,132 @@ _AGENT_SETTINGS = (
     "FIDELIO_AGENTS_TOTAL",
     "FIDELIO_AGENTS_DEPTH",
 )
-# The prefixes of variables with which each executor is configured, such as its key and address.
-_EXECUTOR_PREFIXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORGANIZATION", "OPENAI_PROJECT")
+_GEMINI = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL")
+# The variables with which each executor is configured, such as its key and address. The executors here call a model over the
+# network, so they need the password of a proxy.
+_EXECUTOR_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "claude": ("ANTHROPIC_", "CLAUDE_CODE_", "CLAUDE_CONFIG_DIR", "AWS_", "CLOUD_ML_REGION"),
-        "codex": ("OPENAI_", "CODEX_"),
-        "gemini": ("GEMINI_", "GOOGLE_"),
-        "opencode": ("OPENCODE_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_"),
-        "qwen": ("QWEN_", "OPENAI_", "DASHSCOPE_"),
+        "claude": frozenset(
+            {
+                *_ANTHROPIC,
+                "ANTHROPIC_CUSTOM_HEADERS",
+                "ANTHROPIC_MODEL",
+                "ANTHROPIC_SMALL_FAST_MODEL",
+                "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+                "ANTHROPIC_DEFAULT_OPUS_MODEL",
+                "ANTHROPIC_DEFAULT_SONNET_MODEL",
+                "CLAUDE_CONFIG_DIR",
+                "CLAUDE_CODE_OAUTH_TOKEN",
+                "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+                "CLAUDE_CODE_SUBAGENT_MODEL",
+                "CLAUDE_CODE_CLIENT_CERT",
+                "CLAUDE_CODE_CLIENT_KEY",
+                "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+                "CLAUDE_CODE_USE_BEDROCK",
+                "CLAUDE_CODE_USE_VERTEX",
+                "CLAUDE_CODE_USE_FOUNDRY",
+                "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+                "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+            }
+        ),
+        "codex": frozenset({*_OPENAI, "CODEX_API_KEY", "CODEX_HOME"}),
+        "gemini": frozenset(
+            {
+                *_GEMINI,
+                "GEMINI_CLI_HOME",
+                "GEMINI_MODEL",
+                "GOOGLE_CLOUD_PROJECT",
+                "GOOGLE_GENAI_USE_VERTEXAI",
+                "GOOGLE_GENAI_USE_GCA",
+            }
+        ),
+        "opencode": frozenset(
+            {
+                *_ANTHROPIC,
+                *_OPENAI,
+                *_GEMINI,
+                "GOOGLE_GENERATIVE_AI_API_KEY",
+                "OPENCODE_API_KEY",
+                "OPENCODE_CONFIG",
+                "OPENCODE_CONFIG_CONTENT",
+                "OPENCODE_CONFIG_DIR",
+                "OPENCODE_MODEL",
+            }
+        ),
+        "qwen": frozenset({*_OPENAI, "OPENAI_MODEL", "DASHSCOPE_API_KEY", "QWEN_HOME", "QWEN_MODEL"}),
     }
 )
+# The variables of a cloud provider, by executor and by the variable that selects the provider.
+_PROVIDER_NAMES: Mapping[tuple[str, str], frozenset[str]] = MappingProxyType(
+    {
+        ("claude", "CLAUDE_CODE_USE_BEDROCK"): frozenset(
+            {
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "AWS_SESSION_TOKEN",
+                "AWS_REGION",
+                "AWS_DEFAULT_REGION",
+                "AWS_PROFILE",
+                "AWS_BEARER_TOKEN_BEDROCK",
+                "AWS_CONFIG_FILE",
+                "AWS_SHARED_CREDENTIALS_FILE",
+                "AWS_ROLE_ARN",
+                "AWS_ROLE_SESSION_NAME",
+                "AWS_WEB_IDENTITY_TOKEN_FILE",
+                "ANTHROPIC_BEDROCK_BASE_URL",
+                "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION",
+            }
+        ),
+        ("claude", "CLAUDE_CODE_USE_VERTEX"): frozenset(
+            {
+                "CLOUD_ML_REGION",
+                "ANTHROPIC_VERTEX_PROJECT_ID",
+                "ANTHROPIC_VERTEX_BASE_URL",
+                "GOOGLE_APPLICATION_CREDENTIALS",
+                "GOOGLE_CLOUD_PROJECT",
+                "GCLOUD_PROJECT",
+                "CLOUDSDK_CONFIG",
+            }
+        ),
+        ("claude", "CLAUDE_CODE_USE_FOUNDRY"): frozenset(
+            {"ANTHROPIC_FOUNDRY_API_KEY", "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_RESOURCE"}
+        ),
+        ("gemini", "GOOGLE_GENAI_USE_VERTEXAI"): frozenset(
+            {"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_VERTEX_BASE_URL", "CLOUDSDK_CONFIG"}
+        ),
+        ("gemini", "GOOGLE_GENAI_USE_GCA"): frozenset({"GOOGLE_CLOUD_ACCESS_TOKEN"}),
+    }
+)
+_OFF = frozenset({"", "0", "false", "no", "off"})
+_PROXY_LOGIN = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@")
 
 
 def filter_environment(ours: Mapping[str, str]) -> dict[str, str]:
     """The variables of this environment that any program may see."""
-    return {name: value for name, value in ours.items() if name in _NAMES or name.startswith(_PREFIXES)}
+    plain = {name: value for name, value in ours.items() if name in _NAMES}
+    return {**plain, **{name: _PROXY_LOGIN.sub(r"\1", ours[name]) for name in _PROXIES if name in ours}}
+
+
+def _list_names(executor: str, environ: Mapping[str, str]) -> frozenset[str]:
+    """The names of the variables for an executor and for the providers that the environment selects."""
+    providers = [
+        names
+        for (name, switch), names in _PROVIDER_NAMES.items()
+        if name == executor and environ.get(switch, "").lower() not in _OFF
+    ]
+    own = _EXECUTOR_NAMES.get(executor)
+    return frozenset() if own is None else own.union(_PROXIES, *providers)
 
 
 def build_agent_environment(
     blueprint: Blueprint, executor: str, run: str, ours: Mapping[str, str], home: Home
 ) -> dict[str, str]:
     """The complete environment of an agent's process, including the marker with its run."""
-    prefixes = (*_PREFIXES, *_EXECUTOR_PREFIXES.get(executor, ()))
-    names = _NAMES.union(blueprint.inherit)
-    inherited = {name: value for name, value in ours.items() if name in names or name.startswith(prefixes)}
+    names = _list_names(executor, {**ours, **blueprint.environment}).union(blueprint.inherit)
+    inherited = {**filter_environment(ours), **{name: value for name, value in ours.items() if name in names}}
     fidelio = {name: _strip_password(value) for name, value in build_fidelio_environment(ours, home).items()}
     return {**inherited, **blueprint.environment, **fidelio, AGENT_MARKER: run}
 

@@ -25,8 +25,9 @@ from fidelio.orchestrator.record.rules import STOPPED_WITH_HOME
 from fidelio.orchestrator.runs.context import OrchestratorContext
 from fidelio.orchestrator.runs.host import AgentHost
 from fidelio.orchestrator.runs.results import RunEnd, finish_run
+from fidelio.processes.caller import identify_process
 from fidelio.processes.ending import end_processes
-from fidelio.processes.table import AGENT_MARKER, remove_mark
+from fidelio.processes.table import AGENT_MARKER, neutralize_mark
 from fidelio.retry import restart_on_failure
 from fidelio.settings import Settings
 
@@ -136,7 +137,7 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
             start_new_session=True,
         )
     # This process may run below an agent; stopping that agent must not end the worker of all agents.
-    remove_mark(process.pid)
+    neutralize_mark(process.pid)
     _WORKERS.append(process)
     return process.pid
 
@@ -145,7 +146,7 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
 async def host_agents(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
     """Host agents during the block; at its end a worker process is spawned for runs that are still active."""
     try:
-        async with _delegate_runs(context, settings) if os.environ.get(AGENT_MARKER) else AgentHost(context):
+        async with _delegate_runs(context, settings) if identify_process().is_agent else AgentHost(context):
             yield
     finally:
         await spawn_worker_if_needed(context, settings)

@@ -12,6 +12,7 @@ from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.orchestrator.record.record import RunRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs.context import OrchestratorContext
+from fidelio.settings import AgentLimits
 
 _AGENT = "agent:"
 
@@ -41,13 +42,22 @@ async def require_outside_ancestry(context: OrchestratorContext, agent: LoadedAg
         )
 
 
+def find_max_depth(parent: LoadedAgent, limits: AgentLimits) -> int:
+    """How deep the line of this session may become.
+
+    Recorded when a person started the first session. The setting of the calling process does not count: an agent can change it.
+    """
+    recorded = parent.record.max_depth
+    return min(limits.depth, AgentLimits().depth) if recorded is None else recorded
+
+
 def require_child_allowed(parent: LoadedAgent, *, most: int) -> int:
     """The depth of a child of this session; raises if the session must not start children."""
     depth = parent.record.depth + 1
     if depth > most:
         raise UsageProblem(
             f"This session would be {depth} levels below the first; {most} are allowed.",
-            remedy="Do the work in the session that is there, or raise FIDELIO_AGENTS_DEPTH.",
+            remedy="Do the work in the session that is there. FIDELIO_AGENTS_DEPTH of the first session sets the limit.",
         )
     if is_stopping(parent.record.run):
         raise UsageProblem(

@@ -10,7 +10,7 @@ import msgspec
 
 from fidelio.errors import SessionNotFound
 from fidelio.ids import run_id
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, reduce_limits
 from fidelio.orchestrator.blueprints.servers import add_agent_header, fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor, Turn
 from fidelio.orchestrator.record.record import AgentRecord
@@ -37,6 +37,9 @@ async def prepare_turn(context: OrchestratorContext, agent: LoadedAgent) -> Prep
     record = agent.record
     require_directory(record.project)
     blueprint = await context.load_session_blueprint(record)
+    # Runs that no person asked for share the limits of a single run.
+    limits = reduce_limits(blueprint.limits, record.spent_unasked, record.unasked_ms)
+    blueprint = msgspec.structs.replace(blueprint, limits=limits)
     executor = await context.choose_executor(blueprint, record.executor)
     directory = _directory(record)
     require_directory(directory)
@@ -102,4 +105,5 @@ async def _build_turn(
         spool=spool_directory(context.home, agent.id, run.number, run.part),
         environment=build_agent_environment(blueprint, record.executor, run.id, os.environ, context.home),
         keep=context.home.agent_homes / agent.id,
+        proof=run.proof,
     )

@@ -16,7 +16,7 @@ from fidelio.ledger.paging import all_events
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.record import MESSAGE_DELIVERED, MESSAGE_QUEUED, RUN_QUEUED, RunRecord
-from fidelio.orchestrator.record.rules import MAX_QUEUED_MESSAGES
+from fidelio.orchestrator.record.rules import MAX_QUEUED_MESSAGES, is_person_actor
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent, draft_event, view_session
 
 RESUME_PROMPT = (
@@ -31,12 +31,17 @@ def draft_next_run(
     prompt: StoredText | None = None,
     blueprint: Blueprint | None = None,
     resumes: RunRecord | None = None,
+    by: str = "host",
 ) -> tuple[NewEvent, ...]:
-    """The events of the next run of a session (or the first of a new session), with all queued messages."""
+    """The events of the next run of a session (or the first of a new session), with all queued messages.
+
+    `by` asks for it; a run also counts as asked for by a person if one of the messages is from a person.
+    """
     session, number = (current, 1) if isinstance(current, str) else (current.id, current.record.run.number + 1)
     messages = [] if isinstance(current, str) else list(current.record.messages)
     run = run_id(session, number)
-    body: dict[str, Any] = {"run": run, "number": number}
+    person_waits = not isinstance(current, str) and current.record.person_waits
+    body: dict[str, Any] = {"run": run, "number": number, "asked": person_waits or is_person_actor(by)}
     if prompt is not None:
         body["prompt"] = prompt.body
     if blueprint is not None:
@@ -54,9 +59,10 @@ def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, st
     """The decision to queue a message for the next run."""
     if len(current.record.messages) >= MAX_QUEUED_MESSAGES:
         raise errors.message_queue_full(view_session(current))
-    return AgentDecision(
-        None, events=(draft_event(MESSAGE_QUEUED, {**origin, "message": stored.body}, stored.digests),), blobs=stored.blobs
-    )
+    # A message with a run is the callback of a child.
+    asked = "run" not in origin and is_person_actor(origin["from"])
+    body = {**origin, "message": stored.body, "asked": asked}
+    return AgentDecision(None, events=(draft_event(MESSAGE_QUEUED, body, stored.digests),), blobs=stored.blobs)
 
 
 async def load_prompt(ledger: Ledger, session: str, run: RunRecord) -> str:

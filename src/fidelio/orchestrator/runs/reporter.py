@@ -79,8 +79,8 @@ class RunReporter:
         """Begin another executor call, whose usage counts from zero again."""
         self._spent = self.agent.record.run.spent
 
-    async def report_process(self, identity: ProcessIdentity) -> None:
-        await self._report(RUN_PROCESS, {"pid": identity.pid, "started": identity.started})
+    async def report_process(self, identity: ProcessIdentity, proof: str = "") -> None:
+        await self._report(RUN_PROCESS, {"pid": identity.pid, "started": identity.started, "proof": proof})
 
     async def report_conversation(self, name: str) -> None:
         if name != self.agent.record.conversation:

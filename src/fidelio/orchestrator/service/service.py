@@ -28,8 +28,9 @@ from fidelio.orchestrator.runs.context import (
     require_directory,
     resolve_project,
 )
-from fidelio.orchestrator.runs.lineage import load_ancestry, require_child_allowed
+from fidelio.orchestrator.runs.lineage import find_max_depth, load_ancestry, require_child_allowed
 from fidelio.orchestrator.runs.queries import AgentQueries
+from fidelio.orchestrator.runs.rights import load_rights
 from fidelio.orchestrator.service.delete import DeletionResult, SessionDeleter
 from fidelio.orchestrator.service.start import SessionStarter
 from fidelio.orchestrator.service.stop import SessionStopper
@@ -186,8 +187,11 @@ class AgentService:
         if caller is not None and agent.id in await load_ancestry(self.context, caller):
             raise errors.own_question(view_session(agent))
         question = request or next(iter(agent.record.run.questions), None)
-        if question is None or (await self.context.ledger.request(question)).session != agent.id:
+        found = None if question is None else await self.context.ledger.request(question)
+        if question is None or found is None or found.session != agent.id:
             raise errors.question_missing(view_session(agent), request)
+        if caller is not None:
+            (await load_rights(self.context, await self.queries.find(caller))).require_answer(found.kind, option)
         return await self.context.inbox.answer(question, option, text=text, by=by, channel=channel)
 
     @property
@@ -203,7 +207,8 @@ class AgentService:
 
     async def check_caller(self, session: str) -> None:
         """Raise if the agent of this session may not start others."""
-        require_child_allowed(await self.queries.find(session), most=self.context.limits.depth)
+        caller = await self.queries.find(session)
+        require_child_allowed(caller, most=find_max_depth(caller, self.context.limits))
 
 
 def _working_directory() -> str:

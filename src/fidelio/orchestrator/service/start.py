@@ -15,7 +15,7 @@ from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import NewSession, Session
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, reduce_limits
 from fidelio.orchestrator.blueprints.schemas import check_input
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
@@ -23,10 +23,26 @@ from fidelio.orchestrator.record.record import SESSION_CREATED
 from fidelio.orchestrator.record.rules import is_active, is_session_name, namespace_of
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, LoadedAgent, decode_session, draft_event, view_session
 from fidelio.orchestrator.runs import worktrees
-from fidelio.orchestrator.runs.context import OrchestratorContext, apply_overrides, require_directory, resolve_project
-from fidelio.orchestrator.runs.lineage import require_child_allowed
+from fidelio.orchestrator.runs.context import (
+    OrchestratorContext,
+    apply_overrides,
+    limit_permissions,
+    require_directory,
+    resolve_project,
+)
+from fidelio.orchestrator.runs.lineage import calling_session, find_max_depth, load_ancestry, require_child_allowed
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.runs.queueing import draft_message, draft_next_run
+from fidelio.orchestrator.runs.rights import load_rights
+
+
+class _Parent(msgspec.Struct, frozen=True):
+    """The session that starts another: its id, how deep its line may become, and what it is if it is an agent."""
+
+    id: str
+    max_depth: int
+    agent: LoadedAgent | None = None
+    child_depth: int = 0
 
 
 class SessionStarter(msgspec.Struct, frozen=True):
@@ -47,36 +63,44 @@ class SessionStarter(msgspec.Struct, frozen=True):
         """Queue a new run in the conversation of the session, which must have no active run."""
         if is_active(agent.record.run.state):
             raise errors.session_busy(view_session(agent))
-        blueprint = await self._require_startable(agent)
+        blueprint = await self._require_startable(agent, by)
         stored = store_text(_require_text(prompt))
 
         def decide(current: LoadedAgent) -> AgentDecision:
             if is_active(current.record.run.state):
                 raise errors.session_busy(view_session(current))
-            return AgentDecision(None, events=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
+            return AgentDecision(
+                None, events=draft_next_run(current, prompt=stored, blueprint=blueprint, by=by), blobs=stored.blobs
+            )
 
         return view_session(await self.context.unit.update(agent, decide, actor=by))
 
     async def send(self, agent: LoadedAgent, text: str, *, by: str = "service") -> AgentSession:
         """Queue a message: an active session reads it in its next run, for a finished session a run is queued at once."""
         stored = store_text(_require_text(text))
-        blueprint = None if is_active(agent.record.run.state) else await self._require_startable(agent)
+        blueprint = None if is_active(agent.record.run.state) else await self._require_startable(agent, by)
 
         def decide(current: LoadedAgent) -> AgentDecision:
             if is_active(current.record.run.state):
                 return draft_message(current, stored, {"from": by})
-            return AgentDecision(None, events=draft_next_run(current, prompt=stored, blueprint=blueprint), blobs=stored.blobs)
+            return AgentDecision(
+                None, events=draft_next_run(current, prompt=stored, blueprint=blueprint, by=by), blobs=stored.blobs
+            )
 
         return view_session(await self.context.unit.update(agent, decide, actor=by))
 
     async def _check_start(self, request: StartAgent, project: str) -> tuple[Blueprint, str, dict[str, Any]]:
         """The blueprint, the prompt, and the body of the first event."""
+        parent = await self._find_parent(request)
+        rights = None if parent.agent is None else await load_rights(self.context, parent.agent)
         blueprint = apply_overrides(
             await self.context.load_blueprint(request.blueprint, project), request.model, request.mcp_servers
         )
+        blueprint = limit_permissions(blueprint, None if rights is None else rights.permissions)
         prompt = _require_text(await check_input(blueprint, request.prompt))
         executor = await self.context.check_executor(blueprint, request.executor)
-        parent, depth = await self._find_parent(request)
+        if rights is not None:
+            rights.require_start(blueprint, executor.name, project)
         worktree = blueprint.worktree if request.worktree is None else request.worktree
         if worktree:
             await worktrees.require_repository(project)
@@ -86,10 +110,12 @@ class SessionStarter(msgspec.Struct, frozen=True):
             "blueprint": blueprint.name,
             "executor": executor.name,
             "model": request.model or "",
-            "parent": parent or "",
-            "depth": depth,
+            "parent": parent.id,
+            "depth": parent.child_depth,
+            "max_depth": parent.max_depth,
             "callback": request.callback,
             "wants_worktree": worktree,
+            **({} if rights is None else {"most": msgspec.to_builtins(rights.permissions)}),
         }
         return blueprint, prompt, created
 
@@ -97,7 +123,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
         session, project, parent = new_session_id(), created["project"], created["parent"] or None
         stored, servers = store_text(prompt), _encode_servers(request)
         new_session = NewSession(kind="agent", namespace=namespace_of(project), name=request.name, parent=parent)
-        first = draft_next_run(session, prompt=stored, blueprint=blueprint)
+        first = draft_next_run(session, prompt=stored, blueprint=blueprint, by="agent:" if "most" in created else "service")
         digests = tuple(map(hash_blob, servers))
         try:
             creation = draft_event(SESSION_CREATED, {**created, "servers": "".join(digests)}, digests)
@@ -114,14 +140,16 @@ class SessionStarter(msgspec.Struct, frozen=True):
             return
         raise errors.session_exists(name, project)
 
-    async def _find_parent(self, request: StartAgent) -> tuple[str | None, int]:
-        """The id of the parent session, and the depth of the new session. Only an agent can be called back."""
+    async def _find_parent(self, request: StartAgent) -> _Parent:
+        """The parent session, of whatever kind. Only an agent can be called back."""
         found = None if request.parent is None else await self._find_session(request.parent)
         if found is None or found.kind != "agent":
             if request.callback:
                 raise _callback_without_parent()
-            return (found.id if found else None), 0
-        return found.id, require_child_allowed(decode_session(found), most=self.context.limits.depth)
+            return _Parent(found.id if found else "", self.context.limits.depth)
+        agent = decode_session(found)
+        most = find_max_depth(agent, self.context.limits)
+        return _Parent(found.id, most, agent, require_child_allowed(agent, most=most))
 
     async def _find_session(self, name: str) -> Session:
         """Find a session of any kind by its id, or an agent session by its name."""
@@ -130,11 +158,18 @@ class SessionStarter(msgspec.Struct, frozen=True):
         except SessionNotFound:
             return (await self.queries.find(name)).session
 
-    async def _require_startable(self, agent: LoadedAgent) -> Blueprint:
+    async def _require_startable(self, agent: LoadedAgent, by: str) -> Blueprint:
         """Check an existing session as at a start, and return its blueprint."""
-        require_directory(agent.record.project)
-        blueprint = await self.context.load_session_blueprint(agent.record)
-        await self.context.check_executor(blueprint, agent.record.executor)
+        record = agent.record
+        require_directory(record.project)
+        blueprint = await self.context.load_session_blueprint(record)
+        await self.context.check_executor(blueprint, record.executor)
+        if caller := calling_session(by):
+            reduce_limits(blueprint.limits, record.spent_unasked, record.unasked_ms)
+            # A message to a session above is a report, not an order.
+            if agent.id not in await load_ancestry(self.context, caller):
+                rights = await load_rights(self.context, await self.queries.find(caller))
+                rights.require_start(blueprint, record.executor, record.project)
         return blueprint
 
 

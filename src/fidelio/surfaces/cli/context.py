@@ -21,10 +21,10 @@ import msgspec
 from fidelio.app.application import Application
 from fidelio.app.records import Records
 from fidelio.errors import Command, Text, UsageProblem, render
-from fidelio.ids import session_of_run
-from fidelio.processes.table import AGENT_MARKER
+from fidelio.processes.caller import identify_process
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import add_home_option, find_program
+from fidelio.toolkit import unknown_agent
 
 if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
@@ -97,8 +97,11 @@ def with_cli_context(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calling_session() -> str | None:
-    """The session of the agent that runs this command; None if a person does."""
-    return session_of_run(os.environ.get(AGENT_MARKER, "")) or None
+    """The session of the agent that runs this command; None if a person does. Raises if its session is not known."""
+    caller = identify_process()
+    if caller.is_agent and not caller.session:
+        raise unknown_agent()
+    return caller.session or None
 
 
 def calling_actor() -> str:

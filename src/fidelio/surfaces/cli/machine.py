@@ -19,6 +19,7 @@ from fidelio.app.records import sqlite_version
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.locks import is_hosted
 from fidelio.orchestrator.executors.registry import get_executors
+from fidelio.processes.table import missing_support
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -80,6 +81,7 @@ async def run_checks(cli: CliContext) -> list[Check]:
         ("keys", _check_keys),
         ("ledger", _check_ledger),
         ("agents", _check_agents),
+        ("processes", _check_processes),
         ("workflows", _check_workflows),
         ("postgres", _check_postgres),
         ("terminal", _check_terminal),
@@ -167,6 +169,20 @@ async def _check_agents(cli: CliContext) -> Check:
     remedy = f"Run them with `{cli.program} work`. Why no process does is possibly in {log} or in the log of your server."
     return Check(
         "agents", "warning", "Agents have work, and no process of this home runs them.", "They do not continue.", remedy
+    )
+
+
+def _check_processes(_: CliContext) -> Check:
+    """Whether the process table shows agents and what they start."""
+    problem = missing_support()
+    if not problem:
+        return Check("processes", "ok", "Agents are recognized by their environment, their ancestors and a mark.")
+    return Check(
+        "processes",
+        "warning",
+        problem,
+        "Executors that start processes are not available, and an agent is recognized by its environment and header only.",
+        "Use Linux 5.3 or newer to start agents.",
     )
 
 

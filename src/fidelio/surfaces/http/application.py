@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from fidelio.surfaces.http.guard import Guard, validate_token
-from fidelio.surfaces.http.plain import HttpReply, PlainExchanges
+from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup
 from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.mcp.protocol import Protocol
 
@@ -97,7 +97,7 @@ class Endpoint:
         body = await _read_body(receive)
         if body is None:
             await _too_large_response(scope, receive, send)
-        elif (reply := await self._plain.answer(Headers(scope=scope), body)) is not None:
+        elif (reply := await self._plain.answer(Headers(scope=scope), body, make_peer_lookup(scope))) is not None:
             await _send_reply(reply, send)
         else:
             await self._streams.handle_request(scope, _replay(body, receive), send)

@@ -7,6 +7,7 @@ its client, its headers repeat what routes it, and a JSON-RPC error has an HTTP 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
@@ -25,8 +26,11 @@ from mcp.shared.inbound import (
 )
 from mcp_types import DEFAULT_NEGOTIATED_VERSION, HEADER_MISMATCH, LOG_LEVEL_META_KEY
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.processes.caller import PERSON, Caller, read_claim
+from fidelio.processes.peer import identify_peer
 from fidelio.surfaces.mcp import endpoint
 from fidelio.surfaces.mcp.endpoint import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Client, ProtocolError
 from fidelio.surfaces.mcp.protocol import (
@@ -37,6 +41,7 @@ from fidelio.surfaces.mcp.protocol import (
     error_response,
     is_request_id,
 )
+from fidelio.toolkit import IdentifyPeer
 
 _JSON: Final = "application/json"
 _JSON_RANGES: Final = frozenset({_JSON, "application/*", "*/*"})
@@ -62,7 +67,7 @@ class PlainExchanges:
         # The tools whose arguments must be repeated in headers. Looking through a schema costs more than most calls.
         self._mirrored = {name: schema for name, schema in schemas.items() if x_mcp_header_map(schema)}
 
-    async def answer(self, headers: Headers, body: bytes) -> HttpReply | None:
+    async def answer(self, headers: Headers, body: bytes, identify_peer: IdentifyPeer | None = None) -> HttpReply | None:
         """Return the reply to a POST; None if the client needs a stream, which the SDK serves."""
         is_handshake = _read_revision(headers) in HANDSHAKE_REVISIONS
         try:
@@ -75,16 +80,20 @@ class PlainExchanges:
         except _Refusal as refusal:
             return refusal.reply
         open_request = self._open_handshake_request if is_handshake else self._open_stateless_request
-        response = await self._protocol.answer(message, partial(open_request, headers))
+        response = await self._protocol.answer(message, partial(open_request, headers, identify_peer))
         # Handshake revisions report the errors of the protocol in the body only.
         code = response["error"]["code"] if "error" in response and not is_handshake else 0
         return HttpReply(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK), encode_message(response))
 
-    def _open_handshake_request(self, headers: Headers, method: str, params: Mapping[str, Any]) -> RequestContext:
+    def _open_handshake_request(
+        self, headers: Headers, identify_peer: IdentifyPeer | None, method: str, params: Mapping[str, Any]
+    ) -> RequestContext:
         client = endpoint.negotiate(params) if method == "initialize" else Client(_read_revision(headers))
-        return RequestContext(client, caller=_read_agent(headers))
+        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer)
 
-    def _open_stateless_request(self, headers: Headers, method: str, params: Mapping[str, Any]) -> RequestContext:
+    def _open_stateless_request(
+        self, headers: Headers, identify_peer: IdentifyPeer | None, method: str, params: Mapping[str, Any]
+    ) -> RequestContext:
         """Identify the client by the envelope of the request; raise `ProtocolError` if headers and body do not agree."""
         duplicate = find_duplicated_routing_header(headers.items())
         if duplicate is not None:
@@ -95,7 +104,8 @@ class PlainExchanges:
         arguments = params.get("arguments")
         if schema is not None:
             _raise_rejection(validate_mcp_param_headers(schema, arguments if isinstance(arguments, dict) else {}, headers))
-        return RequestContext(endpoint.read_envelope(params) or Client(), caller=_read_agent(headers))
+        client = endpoint.read_envelope(params) or Client()
+        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer)
 
 
 class _Refusal(Exception):
@@ -110,9 +120,16 @@ def _read_revision(headers: Headers) -> str:
     return headers.get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
 
 
-def _read_agent(headers: Headers) -> str:
-    """Return the run id that the client claims in a header, or an empty string."""
-    return headers.get(AGENT_HEADER, "").strip()
+def read_agent_header(headers: Headers) -> Caller:
+    """Return the agent that the client says it is."""
+    claim = headers.get(AGENT_HEADER)
+    return PERSON if claim is None else read_claim(claim.strip())
+
+
+def make_peer_lookup(scope: Scope) -> IdentifyPeer:
+    """Return a function that identifies the process at the other end of the connection of a request."""
+    peer, server = scope.get("client"), scope.get("server")
+    return partial(asyncio.to_thread, identify_peer, peer and (peer[0], peer[1]), server and (server[0], server[1]))
 
 
 def _check_media_types(headers: Headers) -> None:

@@ -15,7 +15,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.processes.caller import PERSON
+from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
 from fidelio.surfaces.mcp.endpoint import CACHE_MILLISECONDS, CACHE_SCOPE, Client, ProtocolError, describe_client
 from fidelio.surfaces.mcp.protocol import Elicit, NoAnswer, Protocol, RequestContext
 
@@ -52,11 +53,13 @@ def make_handler(protocol: Protocol) -> Handler:
 
 
 def _read_context(context: Context) -> RequestContext:
+    request = context.request
     return RequestContext(
         _read_client(context),
         _make_elicit(context) if context.session.can_send_request else None,
         progress=context.session.report_progress,
-        caller=context.request.headers.get(AGENT_HEADER, "").strip() if context.request is not None else "",
+        claimed=PERSON if request is None else read_agent_header(request.headers),
+        identify_peer=None if request is None else make_peer_lookup(request.scope),
     )
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import PROGRAM, BadToken, ExpiredToken, UsageProblem, render
+from fidelio.processes.caller import PERSON, Caller, combine_callers
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.seal import Seal
-from fidelio.toolkit import Ask, CallContext, Reporter, ToolTable
+from fidelio.toolkit import Ask, CallContext, IdentifyPeer, Reporter, ToolTable
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_REVISIONS = ("2026-07-28",)
@@ -156,10 +157,11 @@ def find_resource(resources: Iterable[McpResource], uri: object) -> McpResource:
 class ServedTools:
     """The tools and resources of an endpoint. `instructions` explain to a client what the tools are for.
 
-    `program` is the start of the commands in replies, such as `fidelio --home DIR`. `ask` is the port to the inbox.
+    `program` is the start of the commands in replies, such as `fidelio --home DIR`. `ask` is the port to the inbox. `own` is
+    who runs the server, by the signs of its process.
     """
 
-    __slots__ = ("_ask", "_render", "instructions", "resources", "table")
+    __slots__ = ("_ask", "_render", "instructions", "own", "resources", "table")
 
     def __init__(
         self,
@@ -169,16 +171,20 @@ class ServedTools:
         resources: tuple[McpResource, ...] = (),
         program: str = PROGRAM,
         ask: Ask | None = None,
+        own: Caller = PERSON,
     ) -> None:
         self.table = table
+        self.own = own
         self.instructions = instructions
         self.resources = resources
         self._ask = ask
         self._render = partial(render, program=program)
 
-    def make_context(self, reporter: Reporter | None = None, caller: str = "") -> CallContext:
+    def make_context(
+        self, reporter: Reporter | None = None, claimed: Caller = PERSON, identify_peer: IdentifyPeer | None = None
+    ) -> CallContext:
         """Build the context of a call. The handler gets the same context when it runs again after an answer."""
-        return CallContext(self._render, caller, reporter, self._ask)
+        return CallContext(self._render, combine_callers(self.own, claimed), reporter, self._ask, identify_peer)
 
 
 def list_schema_resources() -> tuple[McpResource, ...]:
@@ -207,6 +213,13 @@ def _render_schemas(*names: str) -> str:
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
 
 
+class SentRequest(NamedTuple):
+    """A request that was sent to the person at a client, and how long ago. The default is none."""
+
+    id: str = ""
+    ago_ms: int = 0
+
+
 class RequestStates:
     """Seals and verifies the `requestState` of a call that waits for a person.
 
@@ -221,11 +234,12 @@ class RequestStates:
         self._cached_seal: Seal | None = None
 
     def write(self, request_id: str, tool: str, arguments: Mapping[str, Any]) -> str:
-        payload = {"req": request_id, "call": _digest_call(tool, arguments)}
-        return self._load_seal().seal(payload, expires=self._clock() + STATE_LIFETIME_MS)
+        now = self._clock()
+        payload = {"req": request_id, "call": _digest_call(tool, arguments), "at": now}
+        return self._load_seal().seal(payload, expires=now + STATE_LIFETIME_MS)
 
-    def read(self, state: str, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Return the request id; raise `UsageProblem` if the state is not genuine or belongs to another call."""
+    def read(self, state: str, tool: str, arguments: Mapping[str, Any]) -> SentRequest:
+        """Return the request that was sent; raise `UsageProblem` if the state is not genuine or belongs to another call."""
         try:
             payload = self._load_seal().open(state, now=self._clock())
         except (BadToken, ExpiredToken) as error:
@@ -238,7 +252,8 @@ class RequestStates:
                 "This requestState belongs to another call; nothing was recorded.",
                 remedy="Repeat the call with the tool and the arguments it was made with.",
             )
-        return str(payload["req"])
+        # States of earlier versions have no time.
+        return SentRequest(str(payload["req"]), self._clock() - int(payload.get("at", 0)))
 
     def _load_seal(self) -> Seal:
         if self._cached_seal is None:

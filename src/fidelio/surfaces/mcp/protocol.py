@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from fidelio.errors import Command, FidelioError, UsageProblem
+from fidelio.processes.caller import PERSON, Caller
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -28,13 +29,14 @@ from fidelio.surfaces.mcp.endpoint import (
     Identity,
     ProtocolError,
     RequestStates,
+    SentRequest,
     ServedTools,
     find_resource,
     negotiate,
     read_envelope,
     render_result,
 )
-from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, IdentifyPeer, Reporter
 
 ANSWER_FIELD = "answer"
 ELICIT_METHOD = "elicitation/create"
@@ -97,10 +99,10 @@ class RequestContext(msgspec.Struct, frozen=True):
     """What the transport knows about a `tools/call` request besides tool and arguments.
 
     `elicit` sends a question to the client and returns its response, or raises `NoAnswer`; None if the transport cannot send
-    requests. `Protocol` fills in `state` and `responses`, which a repeated call has from 2026-07-28 on. `caller` is the run id
-    that the client of an agent claims. The claim only removes rights: sessions that the agent starts become its children, and
-    it cannot answer its own requests. A client that has the bearer token and claims no run counts as a person's program. Over
-    stdio the server is a child process of the agent and finds the run id in its environment instead.
+    requests. `Protocol` fills in `state` and `responses`, which a repeated call has from 2026-07-28 on. `claimed` is the agent
+    that the header of a request names, and `identify_peer` looks at the process of the client. Both only take rights away:
+    sessions that an agent starts become its children, and it is not asked for a person. Over stdio the server is a child of
+    the client, and the signs of its own process count instead.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -108,7 +110,8 @@ class RequestContext(msgspec.Struct, frozen=True):
     state: str | None = None
     responses: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Reporter | None = None
-    caller: str = ""
+    claimed: Caller = PERSON
+    identify_peer: IdentifyPeer | None = None
 
 
 # Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
@@ -121,8 +124,8 @@ class _Call(msgspec.Struct):
     request: RequestContext
     context: CallContext
     deadline: float
-    # The id of the request whose answer came with this call, empty if none did.
-    answered_request: str = ""
+    # The request whose answer came with this call.
+    answered: SentRequest = SentRequest()
 
 
 class CallDispatcher:
@@ -135,7 +138,7 @@ class CallDispatcher:
 
     async def call(self, tool: str, arguments: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
         """Return the result of `tools/call`. Failures are results too; raise `ProtocolError` only for a broken protocol."""
-        context = self._tools.make_context(request.progress, request.caller)
+        context = self._tools.make_context(request.progress, request.claimed, request.identify_peer)
         call = _Call(tool, arguments, request, context, asyncio.get_running_loop().time() + self._timeout)
         try:
             return await self._run_until_done(call)
@@ -150,9 +153,9 @@ class CallDispatcher:
 
     async def _run_until_done(self, call: _Call) -> dict[str, Any]:
         if call.request.state is not None:
-            call.answered_request = self._read_state(call.request.state, call)
+            call.answered = self._read_state(call.request.state, call)
             # This call put the request to the person, who may have answered through another channel meanwhile.
-            call.context.person_requests.add(call.answered_request)
+            call.context.person_requests.add(call.answered.id)
         while True:
             outcome = await self._tools.table.call(call.tool, call.arguments, call.context)
             if isinstance(outcome, Done):
@@ -161,7 +164,7 @@ class CallDispatcher:
             if reply is not None:
                 return reply
 
-    def _read_state(self, state: str, call: _Call) -> str:
+    def _read_state(self, state: str, call: _Call) -> SentRequest:
         try:
             return self._states.read(state, call.tool, call.arguments)
         except UsageProblem as error:
@@ -171,14 +174,18 @@ class CallDispatcher:
     async def _ask(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
         """Ask the person. Return the reply if there is no answer yet; None if there is, so that the handler runs again."""
         request = call.request
+        if why := _why_not_asked(await call.context.identify()):
+            return await _reply_waiting(question, call, why)
         if request.client.is_stateless:
             return await self._ask_between_calls(question, call)
         if request.elicit is None or not request.client.can_elicit:
             return await _reply_waiting(question, call)
+        now = asyncio.get_running_loop().time
+        sent_at = now()
         try:
             response = await _wait_for_answer(question, request.elicit, request.client, call.deadline)
             if response is not None:
-                await question.record_answer(read_choice(response, question), request.client.user)
+                await _record_choice(question, response, request.client, (now() - sent_at) * 1000)
         except TimeoutError:
             return await _reply_waiting(
                 question, call, f"Nobody answered within {self._timeout:g} seconds; the question still waits."
@@ -193,10 +200,10 @@ class CallDispatcher:
 
     async def _ask_between_calls(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
         client, response = call.request.client, call.request.responses.get(INPUT_KEY)
-        if call.answered_request == question.request_id and response is not None:
-            call.answered_request = ""
+        if call.answered.id == question.request_id and response is not None:
+            sent, call.answered = call.answered, SentRequest()
             try:
-                await question.record_answer(read_choice(response, question), client.user)
+                await _record_choice(question, response, client, sent.ago_ms)
             except NoAnswer as problem:
                 return await _reply_waiting(question, call, f"{problem} Nothing was recorded.")
             return None
@@ -205,6 +212,26 @@ class CallDispatcher:
         requests = {INPUT_KEY: {"method": ELICIT_METHOD, "params": build_elicitation(question, client)}}
         state = self._states.write(question.request_id, call.tool, call.arguments)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+
+def _why_not_asked(caller: Caller) -> str:
+    """Why the user of this client is not asked; empty if the client may be asked."""
+    if caller.is_agent:
+        return "This call comes from an agent, which is not asked on behalf of a person."
+    if caller.kind == "unseen":
+        return "The program at the other end of this connection cannot be identified, so an answer of its user would not count."
+    return ""
+
+
+async def _record_choice(question: AskPerson, response: object, client: Client, after_ms: float) -> None:
+    """Record the chosen option; raise `NoAnswer` if there is none, or if no person can have read the question so soon."""
+    choice = read_choice(response, question)
+    if after_ms < question.min_response_ms:
+        raise NoAnswer(
+            f"The answer came {after_ms:.0f} ms after the question; a person needs at least {question.min_response_ms} ms. "
+            "The question stays open."
+        )
+    await question.record_answer(choice, client.user)
 
 
 async def _wait_for_answer(question: AskPerson, elicit: Elicit, client: Client, deadline: float) -> object:

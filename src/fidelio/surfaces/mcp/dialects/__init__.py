@@ -40,4 +40,5 @@ def load_tools(dialect: str, app: Application) -> ServedTools:
         resources=list_schema_resources() if dialect == DEFAULT else (),
         program=app.program,
         ask=app.ask,
+        own=app.identify_self(),
     )

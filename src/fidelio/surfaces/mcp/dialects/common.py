@@ -17,7 +17,7 @@ from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
-from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text
+from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text, WorkflowRefusal
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity
 from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
@@ -76,6 +76,25 @@ class Dialect(ToolHandlers):
             "workflows_available": len(list_startable_workflows(await self.app.library())),
             "uptime_seconds": (now_ms() - self.app.started_at) // 1000,
         }
+
+    async def require_free_session(self, context: CallContext, tool: str, token: str) -> None:
+        """Raise if an agent would move a session that the conductor moves, or answer for people in it.
+
+        A worker has tools for its own part of the session, but it may reach any other server too. Who the caller is costs a
+        lookup over HTTP, so it is asked last.
+        """
+        if self.app.is_worker or (context.identify_peer is None and not context.claimed.is_agent):
+            return
+        service = await self.app.workflows()
+        session = service.unit.open_token(token).sid
+        if await self.app.is_conducted(session) and (await context.identify()).is_agent:
+            refusal = WorkflowRefusal(
+                f"Session {session} is moved by the conductor, and an agent cannot move it or answer in it.",
+                remedy="Report your part with the tools of the worker; the conductor continues from there.",
+                reason="session.conducted",
+            )
+            await service.record_refused_call(tool, token, refusal)
+            raise refusal
 
     async def ask_person(self, context: CallContext, needed: PersonNeeded, tool: str, token: str) -> AskPerson:
         """Put the request to the person at the client; a call that gets no answer is recorded as refused."""

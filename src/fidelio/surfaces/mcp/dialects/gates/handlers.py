@@ -158,6 +158,7 @@ class GatesDialect(Dialect):
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.app.workflows()
+        await self.require_free_session(context, "next_activity", arguments.session_token)
         outcome = await service.moves.enter(arguments.session_token, build_move(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
         meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
@@ -182,6 +183,7 @@ class GatesDialect(Dialect):
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         service = await self.app.workflows()
+        await self.require_free_session(context, "respond_checkpoint", arguments.session_token)
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond_to(

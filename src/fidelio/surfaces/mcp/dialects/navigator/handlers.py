@@ -60,6 +60,7 @@ class NavigatorDialect(NavigatorLibrary, Dialect):
         if arguments.action == "get_resource":
             index = _require(arguments.index, "index", arguments.action)
             return await service.navigation.read(arguments.state, index, arguments.variables)
+        await self.require_free_session(context, "nav_action", arguments.state)
         return await service.navigation.act(
             arguments.state, _build_request(arguments), arguments.variables, elicited=context.person_requests
         )

@@ -180,6 +180,7 @@ class SessionsDialect(Dialect):
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.app.workflows()
+        await self.require_free_session(context, "next_activity", arguments.session_token)
         outcome = await service.moves.move(arguments.session_token, build_move(arguments))
         activity = outcome.result.activity
         name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
@@ -233,6 +234,7 @@ class SessionsDialect(Dialect):
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         service = await self.app.workflows()
+        await self.require_free_session(context, "respond_checkpoint", _find_handle(arguments))
         choice = AnswerChoice(none_if_unset(arguments.option_id), arguments.auto_advance, arguments.condition_not_met)
         try:
             outcome = await service.checkpoints.respond(_find_handle(arguments), choice, elicited=context.person_requests)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelio.app.application import Application
-from fidelio.ids import session_of_run
-from fidelio.processes.table import AGENT_MARKER, agent_above
+from fidelio.processes.caller import ProcessSigns, decide_caller
+from fidelio.processes.table import AGENT_MARKER
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.schemas import (
     BOOLEAN,
@@ -209,17 +209,15 @@ TOOLS: tuple[Tool[Any], ...] = (
 
 
 def open_tools(app: Application, *, environ: Mapping[str, str] | None = None) -> ServedTools:
-    # An agent that Fidelio started has its run id in the environment; sessions that it starts are its children.
-    parent = session_of_run(agent_above() if environ is None else environ.get(AGENT_MARKER, ""))
-
     def load_handlers() -> ToolHandlers:
         from fidelio.surfaces.mcp.toolsets.orchestrator.handlers import AgentToolset  # noqa: PLC0415  # the first call loads the services, not the start
 
-        return AgentToolset(app, parent)
+        return AgentToolset(app)
 
     return ServedTools(
         ToolTable(TOOLS, load_handlers),
         instructions=INSTRUCTIONS,
         program=app.program,
         ask=app.ask,
+        own=app.identify_self() if environ is None else decide_caller([ProcessSigns(environ.get(AGENT_MARKER))]),
     )

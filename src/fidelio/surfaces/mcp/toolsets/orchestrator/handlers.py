@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
 from fidelio.errors import AgentSessionNotFound, BadAgentInput, ExecutorFailure, UsageProblem
-from fidelio.ids import is_short_handle, session_of_run
 from fidelio.orchestrator.blueprints.catalogue import list_in_thread
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.runs.context import resolve_project
@@ -42,7 +41,7 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
     started_json,
 )
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
-from fidelio.toolkit import CallContext, Done, ToolHandlers
+from fidelio.toolkit import CallContext, Done, ToolHandlers, unknown_agent
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
@@ -53,11 +52,10 @@ POLL = "Use get_agent_session_status or wait_for_agent_sessions to watch it, and
 
 
 class AgentToolset(ToolHandlers):
-    """Handlers of the orchestrator's tools. `parent` is the session of the agent that started this server, or empty."""
+    """Handlers of the orchestrator's tools."""
 
-    def __init__(self, app: Application, parent: str) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
-        self._parent = parent
         self._workflow_runs: WorkflowRuns | None = None
 
     async def list_agent_blueprints(self, arguments: ListBlueprints, _: CallContext) -> Done:
@@ -84,7 +82,7 @@ class AgentToolset(ToolHandlers):
             blueprint=arguments.agent_blueprint_name or arguments.agent_name or None,
             project=_read_project(arguments),
             model=arguments.model or None,
-            parent=self._caller(context),
+            parent=await self._caller(context),
             callback=arguments.callback,
         )
         try:
@@ -96,13 +94,13 @@ class AgentToolset(ToolHandlers):
     async def resume_agent_session(self, arguments: ResumeAgentSession, context: CallContext) -> Done:
         service = await self._app.agents()
         session = await service.resume(
-            arguments.session_name, arguments.prompt, _read_project(arguments), by=self._actor(context)
+            arguments.session_name, arguments.prompt, _read_project(arguments), by=await self._actor(context)
         )
         return await self._reply_to_start(context, service, session, "resumed", in_background=arguments.is_async)
 
     async def delete_all_agent_sessions(self, arguments: DeleteAllSessions, context: CallContext) -> Done:
         service = await self._app.agents()
-        deleted = await service.delete_all(_read_project(arguments), by=self._actor(context))
+        deleted = await service.delete_all(_read_project(arguments), by=await self._actor(context))
         message = "All sessions removed" if deleted else "No sessions to remove"
         worktrees = (
             (f"These worktrees hold changes and were kept: {', '.join(deleted.retained_worktrees)}",)
@@ -152,20 +150,20 @@ class AgentToolset(ToolHandlers):
 
     async def stop_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
         service = await self._app.agents()
-        session = await service.stop(arguments.session_name, _read_project(arguments), by=self._actor(context))
+        session = await service.stop(arguments.session_name, _read_project(arguments), by=await self._actor(context))
         return render_json(status_json(session, render=context.render))
 
     async def delete_agent_session(self, arguments: SessionReference, context: CallContext) -> Done:
         service = await self._app.agents()
         session = await service.find(arguments.session_name, _read_project(arguments))
-        deleted = await service.delete(session.id, by=self._actor(context))
+        deleted = await service.delete(session.id, by=await self._actor(context))
         worktree = {"kept_worktree": deleted.retained_worktrees[0]} if deleted.retained_worktrees else {}
         return render_json({"session_name": session.name, "session_id": session.id, "status": "not_existent", **worktree})
 
     async def send_agent_message(self, arguments: SendMessage, context: CallContext) -> Done:
         service = await self._app.agents()
         session = await service.send(
-            arguments.session_name, arguments.message, _read_project(arguments), by=self._actor(context)
+            arguments.session_name, arguments.message, _read_project(arguments), by=await self._actor(context)
         )
         is_queued = session.queued_messages > 0
         message = "The agent is busy; it gets the message with its next turn." if is_queued else "The agent is at work on it."
@@ -188,9 +186,9 @@ class AgentToolset(ToolHandlers):
             option=arguments.option_id,
             text=arguments.text,
             request=arguments.request_id or None,
-            by=self._actor(context),
+            by=await self._actor(context),
             channel="relayed",
-            caller=self._caller(context),
+            caller=await self._caller(context),
         )
         current = await self._wait_until_noted(service, session)
         return render_json(status_json(current, await service.questions(current), render=context.render))
@@ -208,18 +206,21 @@ class AgentToolset(ToolHandlers):
         from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns, build_plan  # noqa: PLC0415  # brings the conductor and pydantic, 150 ms
 
         service = await self._app.agents()
-        plan = build_plan(arguments, _resolve_project(arguments) or service.project, self._caller(context))
+        plan = build_plan(arguments, _resolve_project(arguments) or service.project, await self._caller(context))
         if self._workflow_runs is None:
             self._workflow_runs = WorkflowRuns(self._app)
         status = await self._workflow_runs.run(context, plan, anew=arguments.new, seconds=arguments.wait_seconds)
         return render_json({**status, **{key: context.render(status[key]) for key in ("question", "reason") if key in status}})
 
-    def _caller(self, context: CallContext) -> str | None:
-        """Return the session of the calling agent. If this server is a child of an agent, that agent is always the caller."""
-        return self._parent or _claimed_session(context.caller)
+    async def _caller(self, context: CallContext) -> str | None:
+        """Return the session of the calling agent, or None; raise `UsageProblem` for an agent whose session is not known."""
+        caller = await context.identify()
+        if caller.is_agent and not caller.session:
+            raise unknown_agent()
+        return caller.session or None
 
-    def _actor(self, context: CallContext) -> str:
-        caller = self._caller(context)
+    async def _actor(self, context: CallContext) -> str:
+        caller = await self._caller(context)
         return f"agent:{caller}" if caller else "client"
 
     async def _reply_to_start(
@@ -251,19 +252,6 @@ class AgentToolset(ToolHandlers):
         """Return the session when it has finished, asks something, or `seconds` are over; None waits without limit."""
         await service.wait([session.id], mode="all", seconds=seconds, on_progress=_make_reporter(context))
         return await service.find(session.id)
-
-
-def _claimed_session(run: str) -> str | None:
-    """Return the session of the run that the client claims, or None; raise `UsageProblem` if the claim is no run id."""
-    if not run:
-        return None
-    session, number = session_of_run(run), run.rpartition(".")[2]
-    if not (is_short_handle(session) and number.isascii() and number.isdecimal()):
-        raise UsageProblem(
-            f"The header Fidelio-Agent holds no run id: {run!r:.80}.",
-            remedy="Send the value of FIDELIO_AGENT from the environment of the agent, or leave the header out.",
-        )
-    return session
 
 
 def _make_reporter(context: CallContext) -> Callable[[tuple[AgentSession, ...]], Awaitable[None]]:

@@ -1,0 +1,186 @@
+"""Who makes a call: every sign of an agent counts, and none that is malformed makes a person of it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fidelio.processes.caller import (
+    PERSON,
+    UNKNOWN_AGENT,
+    UNSEEN,
+    WORKER,
+    Caller,
+    ProcessSigns,
+    combine_callers,
+    decide_caller,
+    identify_process,
+    read_claim,
+)
+from fidelio.processes.peer import identify_peer
+from fidelio.processes.table import NEUTRAL_MARK, compute_mark, neutralize_mark, put_mark, read_mark
+from tests.support import proves
+
+RUN, OTHER = "s_000000000001.3", "s_000000000002.1"
+MARK, OTHER_MARK = compute_mark(RUN), compute_mark(OTHER)
+AGENT = Caller("agent", RUN)
+claims = st.sampled_from([None, RUN, OTHER, "", "garbage", "s_000000000001", "s_000000000001.x"])
+marks = st.sampled_from([None, MARK, OTHER_MARK, NEUTRAL_MARK])
+all_signs = st.lists(st.builds(ProcessSigns, claims, marks), max_size=4)
+
+
+@proves("processes.caller")
+@pytest.mark.parametrize(
+    ("signs", "caller"),
+    [
+        ([], PERSON),
+        ([(None, None), (None, None)], PERSON),
+        ([(RUN, None)], AGENT),
+        ([(None, None), (RUN, None)], AGENT),
+        ([(None, MARK), (RUN, MARK)], AGENT),
+        # Below a host that an agent has started, which belongs to no run.
+        ([(RUN, MARK), (None, NEUTRAL_MARK), (OTHER, OTHER_MARK)], AGENT),
+        ([(RUN, NEUTRAL_MARK), (None, NEUTRAL_MARK), (OTHER, OTHER_MARK)], AGENT),
+        # Nothing names the run.
+        ([(None, MARK)], UNKNOWN_AGENT),
+        ([(None, NEUTRAL_MARK)], UNKNOWN_AGENT),
+        # Malformed or contradictory.
+        ([("garbage", None)], UNKNOWN_AGENT),
+        ([("", None)], UNKNOWN_AGENT),
+        ([("garbage", MARK), (RUN, MARK)], UNKNOWN_AGENT),
+        ([(OTHER, MARK), (RUN, MARK)], UNKNOWN_AGENT),
+        ([(OTHER, OTHER_MARK), (RUN, MARK)], UNKNOWN_AGENT),
+        ([(OTHER, MARK)], UNKNOWN_AGENT),
+    ],
+)
+def test_the_signs_of_a_process_and_its_ancestors_decide(signs: list[tuple[str | None, int | None]], caller: Caller) -> None:
+    assert decide_caller(ProcessSigns(*sign) for sign in signs) == caller
+
+
+@proves("processes.caller")
+@given(all_signs)
+def test_one_sign_is_enough_and_no_other_takes_it_away(signs: list[ProcessSigns]) -> None:
+    has_sign = any(sign != ProcessSigns() for sign in signs)
+
+    assert decide_caller(signs).is_agent == has_sign
+
+
+@proves("processes.caller")
+@given(st.lists(st.sampled_from([PERSON, UNSEEN, WORKER, UNKNOWN_AGENT, AGENT, Caller("agent", OTHER)]), max_size=4))
+def test_a_caller_is_a_person_only_if_every_source_says_so(callers: list[Caller]) -> None:
+    combined = combine_callers(*callers)
+
+    assert combined.is_agent == any(caller.is_agent for caller in callers)
+    assert (combined == PERSON) == all(caller == PERSON for caller in callers)
+    assert combined == combine_callers(*reversed(callers))
+
+
+@proves("processes.caller")
+@pytest.mark.parametrize(
+    "claim", ["", "x", "s_000000000001", "s_000000000001.", "s_000000000001.0", "s_000000000001.²", f"{RUN}\n"]
+)
+def test_a_malformed_claim_is_an_agent_of_unknown_run(claim: str) -> None:
+    assert read_claim(claim) == UNKNOWN_AGENT
+
+
+@proves("processes.caller")
+@pytest.mark.parametrize(("value", "caller"), [(RUN, AGENT), ("garbage", UNKNOWN_AGENT), ("", UNKNOWN_AGENT)])
+def test_the_environment_of_this_process_counts(monkeypatch: pytest.MonkeyPatch, value: str, caller: Caller) -> None:
+    assert identify_process() == PERSON
+
+    monkeypatch.setenv("FIDELIO_AGENT", value)
+
+    assert identify_process() == caller
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"], env={}) as process:
+        yield process
+        process.kill()
+
+
+@proves("processes.mark-kept")
+def test_a_mark_can_be_changed_but_not_lost(sleeper: subprocess.Popen[bytes]) -> None:
+    put_mark(sleeper.pid, RUN)
+
+    assert resource.prlimit(sleeper.pid, resource.RLIMIT_RTTIME) == (MARK, NEUTRAL_MARK)
+    put_mark(sleeper.pid, OTHER)
+    assert read_mark(sleeper.pid) == OTHER_MARK
+
+
+@proves("processes.mark-kept")
+def test_a_host_below_an_agent_has_a_mark_of_no_run(sleeper: subprocess.Popen[bytes]) -> None:
+    neutralize_mark(sleeper.pid)
+    assert read_mark(sleeper.pid) is None
+
+    put_mark(sleeper.pid, RUN)
+    neutralize_mark(sleeper.pid)
+
+    assert read_mark(sleeper.pid) == NEUTRAL_MARK
+    assert compute_mark(RUN) != NEUTRAL_MARK
+
+
+CONNECT = (
+    "import socket, sys\n"
+    "with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:\n"
+    "    print(flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize(
+    ("environ", "caller"), [({"FIDELIO_AGENT": RUN}, AGENT), ({"FIDELIO_AGENT": "x"}, UNKNOWN_AGENT), ({}, PERSON)]
+)
+@proves("processes.peer")
+def test_the_process_at_the_other_end_of_a_connection_counts(host: str, environ: dict[str, str], caller: Caller) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        port = server.getsockname()[1]
+        argv = [sys.executable, "-c", CONNECT, host, str(port)]
+        with subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            client.stdout.readline()
+            connection, peer = server.accept()
+            with connection:
+                assert identify_peer(peer[:2], (host, port)) == caller
+            client.communicate(timeout=30)
+
+
+@proves("processes.peer")
+@pytest.mark.parametrize("peer", [None, ("192.0.2.1", 5000), ("127.0.0.1", 1), ("testclient", 50000)])
+def test_a_peer_that_cannot_be_found_is_not_taken_for_a_person(peer: tuple[str, int] | None) -> None:
+    assert identify_peer(peer, ("127.0.0.1", 7333)) == UNSEEN
+
+
+@proves("processes.caller")
+def test_a_process_below_a_marked_one_is_an_agent_with_a_cleared_environment() -> None:
+    program = (
+        "import os, resource, subprocess, sys\n"
+        f"resource.setrlimit(resource.RLIMIT_RTTIME, ({MARK}, {NEUTRAL_MARK}))\n"
+        "print(subprocess.run([sys.executable, '-c', sys.argv[1]], env={}, capture_output=True, text=True).stdout)\n"
+    )
+    inner = "from fidelio.processes.caller import identify_process; print(identify_process())"
+
+    def run(**environ: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program, inner],
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    assert run() == str(UNKNOWN_AGENT)
+    assert run(FIDELIO_AGENT=RUN) == str(AGENT)
