@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from fidelio.definitions.conditions import holds
@@ -30,7 +30,7 @@ CONTEXT = AnswerContext(NOW + 1_000_000)
 NAMES = ("a", "b")
 EFFECTS: list[Any] = [{}, {"setVariable": {"a": False}}, {"setVariable": {"b": True}}, {"transitionTo": "two"}]
 DEFAULTS: list[Any] = [{}, {"defaultValue": True}, {"defaultValue": False}]
-conditions = st.none() | st.builds(when, st.sampled_from(NAMES), st.booleans())
+conditions = st.none() | st.builds(when, st.sampled_from(NAMES), st.just(True))
 
 
 @st.composite
@@ -39,7 +39,7 @@ def definitions(draw: Any) -> Workflow:
     questions, steps = [], []
     for number in range(draw(st.integers(1, 3))):
         name, parts = f"c{number}", {}
-        if draw(st.integers(0, 3)):
+        if draw(st.booleans()):
             parts["answered_by"] = "person"
         if (condition := draw(conditions)) is not None:
             parts["condition"] = condition
@@ -110,29 +110,34 @@ class Agent:
         if self.record.waiting is not None:
             return
         drafts = draft_transition(self.definition, self.record, ("two", "__terminal__", "one")[number % 3])
-        reported = [step.id for step in self.definition.activities[0].steps][: number % 4]
+        reported = [step.id for step in self.definition.activities[0].steps][:number]
         if refuse_unanswered(self.definition, self.record, drafts, reported=reported) is None:
             self.add(drafts)
 
 
 MOVES = st.one_of(
     st.tuples(st.just("report"), st.dictionaries(st.sampled_from(NAMES), st.booleans(), max_size=2)),
-    st.tuples(st.sampled_from(["open_one", "arm", "answer", "make_offered", "leave"]), st.integers(0, 11)),
+    st.tuples(st.sampled_from(["open_one", "arm", "answer", "make_offered", "leave"]), st.integers(0, 2)),
 )
 
 
+# At the end it gets rid of whatever waits, as far as it can, and goes.
+TRY_TO_LEAVE = [("answer", 1), ("answer", 0)] * 3 + [("leave", 0), ("leave", 1)]
+
+
 @proves("engine.person-leaves", "engine.person-asked")
-@given(definitions(), st.dictionaries(st.sampled_from(NAMES), st.booleans()), st.lists(MOVES, min_size=1, max_size=12))
+@given(definitions(), st.dictionaries(st.sampled_from(NAMES), st.booleans()), st.lists(MOVES, max_size=8))
 @settings(max_examples=200, deadline=None)
 def test_an_agent_alone_never_leaves_a_question_for_a_person_behind(
     definition: Workflow, known: dict[str, bool], moves: list[tuple[str, Any]]
 ) -> None:
     agent = Agent(definition, at("one", *([told(**known)] if known else [])))
-    for name, argument in moves:
+    for name, argument in [*moves, *TRY_TO_LEAVE]:
         before = agent.record
         getattr(agent, name)(argument)
         if agent.record.activity == "one" and not agent.record.ended:
             continue
+        event(f"left by {name}")
         for question in definition.activities[0].checkpoints:
             values = agent.asked.get(question.id, collect_values(definition, before))
             if question.answered_by == "person":
