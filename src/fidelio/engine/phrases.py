@@ -131,7 +131,7 @@ def checkpoint_not_presented(checkpoint: str) -> str:
 
 
 def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] = ()) -> str:
-    shown = list_names(str(number) for number in iterations[:5]) + (" and more" if iterations[5:] else "")
+    shown = ", ".join(map(str, iterations[:5])) + (" and more" if iterations[5:] else "")
     where = f" for iteration {shown} of its loop" if iterations else ""
     return f"Activity '{activity}' cannot be left: only a person answers its checkpoint '{checkpoint}', and none has{where}."
 
