@@ -167,4 +167,4 @@ def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
     else:
         what, who = escape_line(answer.option or answer.state), escape_line(answer.by)
         seconds = answer.after_ms / 1000
-        click.echo(f"    {what}, by {who} over {answer.channel} ({answer.assurance}), after {seconds:.1f} s")
+        click.echo(f"    {what}, by {who} over {answer.channel} ({answer.assurance}, demanded: {answer.demanded}), after {seconds:.1f} s")
