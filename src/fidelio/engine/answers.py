@@ -122,11 +122,11 @@ class _OpenRequest(msgspec.Struct, frozen=True):
     waiting: OpenCheckpoint
 
     def demands_person(self, context: AnswerContext) -> bool:
-        kept = self.waiting.person or self.record.person
-        return kept or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
+        demanded = self.waiting.person or self.record.person
+        return demanded or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
 
-    def evaluate_as_asked(self) -> Truth:
-        """The condition, without what agents have reported since the checkpoint was opened. Defaults count."""
+    def evaluate_at_yield(self) -> Truth:
+        """Evaluate the condition without what agents have reported while the checkpoint waits. Defaults count."""
         before = restore_replaced(self.record, self.waiting.replaced)
         values = collect_instance_values(self.workflow, before, self.waiting.instance)
         return holds(self.checkpoint.condition, values, reported_only=True)
@@ -194,7 +194,7 @@ def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal 
         return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, render_condition(checkpoint.condition)))
     # Otherwise a model could dismiss a checkpoint that only a person may answer, by what it reports while the person is asked.
     person = context.relayed and question.demands_person(context)
-    return _refuse_without_person(question) if person and question.evaluate_as_asked() is not False else None
+    return _refuse_without_person(question) if person and question.evaluate_at_yield() is not False else None
 
 
 def _refuse_without_person(question: _OpenRequest) -> Refusal:

@@ -37,8 +37,8 @@ def needs_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, 
     became open.
     """
     waiting = record.find_pending(checkpoint.id)
-    kept = record.person or (waiting is not None and waiting.person)
-    return kept or demands_person(workflow, checkpoint, server=server)
+    demanded = record.person or (waiting is not None and waiting.person)
+    return demanded or demands_person(workflow, checkpoint, server=server)
 
 
 def find_unattached_checkpoints(activity: Activity) -> list[Checkpoint]:
@@ -116,8 +116,8 @@ def find_checkpoints_to_arm(
     """
     activity = workflow.activity(record.activity)
     for checkpoint in activity.checkpoints if activity is not None else ():
-        asked_each = record.here.running is None and needs_person(workflow, record, checkpoint, server=person)
-        iterations = count_known_iterations(workflow, record, checkpoint.id) if asked_each else 0
+        per_item = record.here.running is None and needs_person(workflow, record, checkpoint, server=person)
+        iterations = count_known_iterations(workflow, record, checkpoint.id) if per_item else 0
         for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if checkpoint.required else ():
             yield checkpoint, instance, evaluate_condition(workflow, record, checkpoint, instance)
 
@@ -127,8 +127,8 @@ def _list_unopened(workflow: Workflow, record: Record, checkpoint_id: str, itera
         settled = _is_settled(workflow, record, checkpoint_id)
         return [] if settled else [find_instance(workflow, record, checkpoint_id)]
     known = record.here.in_loops.get(checkpoint_id)
-    opened = {pending.iteration for pending in record.pending if pending.checkpoint == checkpoint_id}
-    rest = {*range(1, iterations + 1)} - opened - {*(known.iterations if known is not None else ())}
+    waiting = {pending.iteration for pending in record.pending if pending.checkpoint == checkpoint_id}
+    rest = {*range(1, iterations + 1)} - waiting - {*(known.iterations if known is not None else ())}
     numbers = sorted(rest)[:MAX_ARMED_ITERATIONS]
     return [CheckpointInstance(checkpoint_id, record.activity, record.visit, number) for number in numbers]
 

@@ -147,7 +147,7 @@ class _SituationBuilder:
         return find_current_checkpoint(self.workflow, self.record, first.checkpoint) if first is not None else None
 
     def _is_passed(self, tasks: Sequence[ActivityTask], missing: MissingAnswer) -> bool:
-        """Whether the checkpoint is one of the activity or of this iteration, or of a loop that cannot be entered any more."""
+        """Whether the checkpoint is due in the activity or in this iteration, or its loop cannot be entered any more."""
         running, activity = self.record.here.running, self.workflow.activity(self.record.activity)
         loop = find_checkpoint_loop(activity, missing.checkpoint) if activity is not None else None
         if loop is None:
@@ -223,7 +223,7 @@ class _SituationBuilder:
         ]
 
     def _explain_unfinished_iteration(self, task: ActivityTask) -> str:
-        """Why the next iteration cannot be entered yet: a person has not been asked in this one."""
+        """Why the next iteration cannot be entered yet: a person has to answer a checkpoint of the current iteration."""
         running = self.record.here.running
         if task.kind != "loop" or running is None or running.loop != task.id:
             return ""
@@ -254,7 +254,7 @@ class _SituationBuilder:
         return [*map(self._make_open_move, open_transitions), *map(self._make_closed_move, closed.values())]
 
     def _make_open_move(self, candidate: CandidateTransition) -> PossibleMove:
-        """The move of an open transition. It is blocked while a person has to be asked, and at the level `enforce` if its
+        """The move of an open transition. It is blocked while a person has to answer, and at the level `enforce` if its
         condition depends on unset variables.
         """
         if (refusal := self._refuse_unanswered(candidate)) is not None:

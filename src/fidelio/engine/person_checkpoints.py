@@ -48,7 +48,7 @@ def refuse_unanswered(
     server: bool = False,
     remedy: str = "",
 ) -> Refusal | None:
-    """Refuse a move whose drafts leave a visit with a checkpoint that still needs the answer of a person.
+    """Refuse a move if its drafts end a visit with a checkpoint that still needs the answer of a person.
 
     `reported` are the ids of the steps in the manifest, including repetitions. `server`: the server demands people for all
     answers.

@@ -86,8 +86,8 @@ def restore_replaced(record: Record, replaced: Replaced) -> Record:
     """The record with the values that its variables had before agents replaced them."""
     if not replaced:
         return record
-    kept = {name: value for name, value in record.variables.items() if name not in replaced}
-    return replace(record, variables={**kept, **{name: value[0] for name, value in replaced.items() if value}})
+    others = {name: value for name, value in record.variables.items() if name not in replaced}
+    return replace(record, variables={**others, **{name: value[0] for name, value in replaced.items() if value}})
 
 
 def _map_replaced(record: Record, change: Callable[[Replaced], dict[str, list[Any]]]) -> Record:

@@ -128,7 +128,7 @@ class LoopIteration(_Value, frozen=True):
 
 
 class LoopAnswers(_Value, frozen=True):
-    """The iterations for which a checkpoint of a loop was answered, and how many there were when it was asked."""
+    """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded."""
 
     iterations: tuple[int, ...] = ()
     total: int = 0
@@ -156,7 +156,7 @@ class ActivityVisit(_Value, frozen=True):
     started: tuple[str, ...] = ()
 
     def note_iteration(self, checkpoint: str, iteration: int = 0, *, total: int = 0) -> ActivityVisit:
-        """Note an answer in an iteration, or how many iterations there were when the checkpoint was asked."""
+        """Note an answer in an iteration, or how many iterations there were when the checkpoint was yielded."""
         if not iteration and not total:
             return self
         known = self.in_loops.get(checkpoint, LoopAnswers())

@@ -162,7 +162,7 @@ class MoveService:
     def _refuse_unanswered(
         self, workflow: Workflow, record: Record, drafts: Sequence[EventDraft], move: Move, *, per_iteration: bool
     ) -> None:
-        """Refuse, at every level, to leave an activity with a checkpoint that only a person answers and that none has."""
+        """Refuse, at every level, to end a visit with a checkpoint that only a person answers and that none has answered."""
         steps = [entry.step_id for entry in move.steps or ()]
         if per_iteration:
             remedy = "Yield it with yield_checkpoint. A person answers it; then go on."

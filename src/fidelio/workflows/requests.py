@@ -99,7 +99,7 @@ def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *,
 
 
 def _event_entry(workflow: Workflow, record: Record, checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
-    """The entry of an opened checkpoint: also whether a person is demanded, and the number of iterations if it is known."""
+    """The event entry of a yielded checkpoint: also whether a person is demanded, and the number of iterations if known."""
     entry: dict[str, Any] = {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"]}
     if request.detail["answered_by"] == "person":
         entry["person"] = True
