@@ -61,6 +61,7 @@ checkpoints:
     name: The conductor
     message: May we begin?
     answered_by: person
+    condition: {type: simple, variable: bars, operator: ">", value: 99}
     options:
       - {id: begin, label: Begin}
       - {id: wait, label: Wait}

@@ -52,12 +52,12 @@ def test_those_that_no_step_names_are_unattached() -> None:
 
 @proves("engine.armed")
 def test_entering_arms_what_is_required_with_the_truth_of_its_condition() -> None:
-    assert [(one.id, truth) for one, truth in find_checkpoints_to_arm(SCORE, at("one"))] == [
+    assert [(one.id, truth) for one, _, truth in find_checkpoints_to_arm(SCORE, at("one"))] == [
         ("free", None),
         ("before-a", True),
         ("each", True),
     ]
-    assert next(find_checkpoints_to_arm(SCORE, at("one", told(c=False))))[1] is False
+    assert next(find_checkpoints_to_arm(SCORE, at("one", told(c=False))))[2] is False
 
 
 @proves("engine.armed")

@@ -50,9 +50,9 @@ from fidelio.conductor.segments import (
 )
 from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.progress import ActivityTask, find_loop_items
+from fidelio.engine.progress import ActivityTask
 from fidelio.engine.record import Record
-from fidelio.engine.scope import collect_values
+from fidelio.engine.scope import collect_values, find_loop_items
 from fidelio.engine.variables import check_report
 from fidelio.errors import Command, ConductorFailure, FidelioError, Hint, LedgerError, Text, WorkflowRefusal
 from fidelio.home import Home

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.conditions import MISSING, list_variables, look_up
+from fidelio.engine.person_checkpoints import find_missing_answers
 from fidelio.engine.progress import ActivityTask, list_free_checkpoints, list_tasks
 from fidelio.engine.record import STEP_COMPLETED, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
@@ -129,6 +130,7 @@ def find_decision_segment(workflow: Workflow, record: Record) -> ActivitySegment
     the worker is given the results of that workflow.
     """
     checkpoints, variables = _list_unasked_checkpoints(workflow, record), _list_undecided_variables(workflow, record)
+    checkpoints = tuple(dict.fromkeys([*checkpoints, *_list_passed_checkpoints(workflow, record)]))
     if not checkpoints and not variables:
         return None
     number = _count_triggering(list_current_steps(workflow, record)) + _has_own_triggers(workflow, record)
@@ -163,6 +165,13 @@ def _list_unasked_checkpoints(workflow: Workflow, record: Record) -> tuple[str, 
     if record.forced:
         return ()
     return tuple(checkpoint.id for checkpoint in list_free_checkpoints(workflow, record) if checkpoint.required)
+
+
+def _list_passed_checkpoints(workflow: Workflow, record: Record) -> list[str]:
+    """The checkpoints of the activity or of this iteration that a person must answer, although their steps were left out."""
+    number = record.here.running.iteration if record.here.running is not None else 0
+    missing = find_missing_answers(workflow, record)
+    return [found.checkpoint for found in missing if not found.iterations or number in found.iterations]
 
 
 def _count_triggering(steps: Sequence[Step]) -> int:

@@ -13,9 +13,9 @@ from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, reso
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
 from fidelio.engine.manifests import MAX_OUTPUT_LENGTH
 from fidelio.engine.moves import Action, PossibleMove, describe_situation
-from fidelio.engine.progress import find_loop_items
+from fidelio.engine.person_checkpoints import refuse_unanswered
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
-from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
 from fidelio.engine.state import LoopIteration, Record, Refusal
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import list_transitions, target_exists
@@ -73,7 +73,8 @@ def apply_move(
             return _advance_loop(workflow, record, move, request.items)
         case "transition":
             new_visit = request.target == record.activity
-            return draft_transition(workflow, record, request.target, new_visit=new_visit, candidates=transitions)
+            drafts = draft_transition(workflow, record, request.target, new_visit=new_visit, candidates=transitions)
+            return refuse_unanswered(workflow, record, drafts, server=person) or drafts
         case _:
             return _answer_checkpoint(workflow, record, request, context, actor)
 

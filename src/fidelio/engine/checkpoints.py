@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
-from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
 from fidelio.engine.state import CheckpointInstance, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Checkpoint, Effect, Workflow
+    from fidelio.definitions.models import Activity, Checkpoint, Effect, Loop, Step, Workflow
 
 
 def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None:
@@ -33,9 +33,12 @@ def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool =
 
 
 def needs_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, server: bool = False) -> bool:
-    """Like `demands_person`, but an open checkpoint keeps the demand of the time when it became open."""
+    """Like `demands_person`, but the session may demand people, and an open checkpoint keeps the demand of the time when it
+    became open.
+    """
     waiting = record.find_pending(checkpoint.id)
-    return (waiting is not None and waiting.person) or demands_person(workflow, checkpoint, server=server)
+    demanded = record.person or (waiting is not None and waiting.person)
+    return demanded or demands_person(workflow, checkpoint, server=server)
 
 
 def find_unattached_checkpoints(activity: Activity) -> list[Checkpoint]:
@@ -44,14 +47,42 @@ def find_unattached_checkpoints(activity: Activity) -> list[Checkpoint]:
     return [checkpoint for checkpoint in activity.checkpoints if checkpoint.id not in attached]
 
 
-def find_checkpoint_loop(activity: Activity, checkpoint_id: str) -> str:
-    """The loop whose steps name the checkpoint; empty if a step outside loops names it too, or none does."""
+def find_naming_steps(activity: Activity, checkpoint_id: str) -> list[Step]:
+    """The steps that name the checkpoint, in loops too."""
+    return [step for step in activity.all_steps if step.checkpoint == checkpoint_id]
+
+
+def find_checkpoint_loop(activity: Activity, checkpoint_id: str) -> Loop | None:
+    """The loop whose steps name the checkpoint; None if a step outside loops names it too, or none does."""
     if any(step.checkpoint == checkpoint_id for step in activity.steps):
-        return ""
-    return next(
-        (loop.id for loop in activity.loops if any(step.checkpoint == checkpoint_id for step in loop.steps)),
-        "",
-    )
+        return None
+    return next((loop for loop in activity.loops if any(step.checkpoint == checkpoint_id for step in loop.steps)), None)
+
+
+def count_known_iterations(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
+    """The number of iterations of the checkpoint's loop over a list that is known; 0 if it is in no such loop."""
+    activity = workflow.activity(record.activity)
+    loop = find_checkpoint_loop(activity, checkpoint_id) if activity is not None else None
+    items = _find_items(workflow, record, loop) if loop is not None else None
+    return min(len(items), loop.max_iterations) if loop is not None and items is not None else 0
+
+
+def collect_instance_values(workflow: Workflow, record: Record, instance: CheckpointInstance) -> dict[str, Any]:
+    """The values in scope of an instance: in a loop over a known list also the item of its iteration."""
+    values, activity = collect_values(workflow, record), workflow.activity(record.activity)
+    loop = find_checkpoint_loop(activity, instance.checkpoint) if activity is not None and instance.iteration else None
+    items = _find_items(workflow, record, loop) if loop is not None else None
+    if loop is not None and loop.variable and items and instance.iteration <= len(items):
+        values[loop.variable] = items[instance.iteration - 1]
+    return values
+
+
+def _find_items(workflow: Workflow, record: Record, loop: Loop) -> tuple[Any, ...] | None:
+    if loop.type != "forEach":
+        return None
+    if find_running_loop(workflow, record.here) is loop and record.here.running is not None:
+        return record.here.running.items
+    return find_loop_items(loop, collect_values(workflow, record))
 
 
 def find_instance(workflow: Workflow, record: Record, checkpoint_id: str) -> CheckpointInstance:
@@ -61,27 +92,53 @@ def find_instance(workflow: Workflow, record: Record, checkpoint_id: str) -> Che
     return CheckpointInstance(checkpoint_id, record.activity, record.visit, _find_iteration(workflow, record, checkpoint_id))
 
 
-def evaluate_condition(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> Truth:
-    return holds(checkpoint.condition, collect_values(workflow, record))
+def evaluate_condition(
+    workflow: Workflow, record: Record, checkpoint: Checkpoint, instance: CheckpointInstance | None = None
+) -> Truth:
+    if checkpoint.condition is None:
+        return True
+    instance = instance or find_instance(workflow, record, checkpoint.id)
+    return holds(checkpoint.condition, collect_instance_values(workflow, record, instance))
 
 
-def find_checkpoints_to_arm(workflow: Workflow, record: Record) -> Iterator[tuple[Checkpoint, Truth]]:
-    """The required checkpoints that entering the current activity opens in the gates dialect, with the truth of their
-    conditions.
+# The rest is opened when the activity is entered again: a list may have thousands of items.
+MAX_ARMED_ITERATIONS = 50
 
-    A checkpoint that is open or was answered in this visit is not opened again.
+
+def find_checkpoints_to_arm(
+    workflow: Workflow, record: Record, *, person: bool = False
+) -> Iterator[tuple[Checkpoint, CheckpointInstance, Truth]]:
+    """The instances of required checkpoints that entering the current activity opens in the gates dialect, with the truth of
+    their conditions.
+
+    A checkpoint that is open or was answered in this visit is not opened again. One that demands a person is opened for every
+    iteration of a loop over a known list. `person`: the server demands people for all answers.
     """
     activity = workflow.activity(record.activity)
     for checkpoint in activity.checkpoints if activity is not None else ():
-        if checkpoint.required and not _is_settled(workflow, record, checkpoint.id):
-            yield checkpoint, evaluate_condition(workflow, record, checkpoint)
+        per_item = record.here.running is None and needs_person(workflow, record, checkpoint, server=person)
+        iterations = count_known_iterations(workflow, record, checkpoint.id) if per_item else 0
+        for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if checkpoint.required else ():
+            yield checkpoint, instance, evaluate_condition(workflow, record, checkpoint, instance)
+
+
+def _list_unopened(workflow: Workflow, record: Record, checkpoint_id: str, iterations: int) -> list[CheckpointInstance]:
+    if not iterations:
+        settled = _is_settled(workflow, record, checkpoint_id)
+        return [] if settled else [find_instance(workflow, record, checkpoint_id)]
+    known = record.here.in_loops.get(checkpoint_id)
+    waiting = {pending.iteration for pending in record.pending if pending.checkpoint == checkpoint_id}
+    rest = {*range(1, iterations + 1)} - waiting - {*(known.iterations if known is not None else ())}
+    numbers = sorted(rest)[:MAX_ARMED_ITERATIONS]
+    return [CheckpointInstance(checkpoint_id, record.activity, record.visit, number) for number in numbers]
 
 
 def list_pending_checkpoints(workflow: Workflow, record: Record) -> Iterator[tuple[OpenCheckpoint, Truth]]:
     """Every open checkpoint with the truth of its condition; None also if the definition no longer has it."""
     for waiting in record.pending:
         checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint)
-        yield waiting, evaluate_condition(workflow, record, checkpoint) if checkpoint is not None else None
+        truth = evaluate_condition(workflow, record, checkpoint, waiting.instance) if checkpoint is not None else None
+        yield waiting, truth
 
 
 def encode_effect(effect: Effect | None) -> dict[str, Any]:
@@ -123,9 +180,21 @@ def _find_iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> i
     running = find_running_loop(workflow, record.here)
     if running is not None and record.here.running and any(step.checkpoint == checkpoint_id for step in running.steps):
         return record.here.running.iteration
-    if not find_checkpoint_loop(activity, checkpoint_id):
+    if find_checkpoint_loop(activity, checkpoint_id) is None:
         return 0
     answer = record.find_answer(checkpoint_id)
-    if answer is None:
-        return 1
-    return answer.iteration + 1 if answer.resumed or answer.behind else answer.iteration
+    if answer is not None and not (answer.resumed or answer.behind):
+        return answer.iteration
+    return _find_next_iteration(workflow, record, checkpoint_id, answer.iteration + 1 if answer is not None else 1)
+
+
+def _find_next_iteration(workflow: Workflow, record: Record, checkpoint_id: str, first: int) -> int:
+    """The first iteration from `first` on in which the checkpoint applies, or `first`: agents do not say which item it is."""
+    checkpoint = find_current_checkpoint(workflow, record, checkpoint_id)
+    if checkpoint is None or checkpoint.condition is None:
+        return first
+    for number in range(first, count_known_iterations(workflow, record, checkpoint_id) + 1):
+        instance = CheckpointInstance(checkpoint_id, record.activity, record.visit, number)
+        if evaluate_condition(workflow, record, checkpoint, instance) is not False:
+            return number
+    return first

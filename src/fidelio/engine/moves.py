@@ -10,20 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
-from fidelio.engine.checkpoints import find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.checkpoints import find_checkpoint_loop, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.person_checkpoints import PERSON_UNASKED, MissingAnswer, find_missing_answers, refuse_unanswered
 from fidelio.engine.progress import (
     ActivityTask,
     count_iterations,
     find_checkpoint_before,
-    find_loop_items,
     list_free_checkpoints,
     list_tasks,
 )
 from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
-from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
 from fidelio.engine.state import Record, Refusal, build_refusal
-from fidelio.engine.transition_events import check_transition
+from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
 from fidelio.errors import Command, Hint, Text
 
@@ -125,13 +126,35 @@ class _SituationBuilder:
             return Situation(position)
         if record.activity and record.waiting is not None:
             return self._build_blocked(position, tasks)
-        if not record.activity or (record.forced and target_exists(workflow, record.forced)):
+        missing = find_missing_answers(workflow, record, server=self.context.demands_person)
+        if not record.activity or (record.forced and target_exists(workflow, record.forced) and not missing):
             return self._build_transitions_only(position)
         checkpoints = list_free_checkpoints(workflow, record)
         first = next((checkpoint for checkpoint in checkpoints if checkpoint.required), None)
+        first = first or self._find_passed_checkpoint(tasks, missing)
         if first is not None:
             return self._build_at_checkpoint(position, tasks, first)
         return self._build_in_progress(position, tasks, checkpoints)
+
+    def _find_passed_checkpoint(self, tasks: Sequence[ActivityTask], missing: Sequence[MissingAnswer]) -> Checkpoint | None:
+        """A checkpoint that needs a person's answer now, because no step that can still be done leads to it."""
+        if not missing or any(task.must and task.kind != "loop" for task in tasks):
+            return None
+        ends_iteration = any(task.must for task in tasks)
+        ahead = {task.step.checkpoint for task in tasks if task.step is not None} if not ends_iteration else set()
+        passed = (found for found in missing if found.checkpoint not in ahead and self._is_passed(tasks, found))
+        first = next(passed, None)
+        return find_current_checkpoint(self.workflow, self.record, first.checkpoint) if first is not None else None
+
+    def _is_passed(self, tasks: Sequence[ActivityTask], missing: MissingAnswer) -> bool:
+        """Whether the checkpoint is due in the activity or in this iteration, or its loop cannot be entered any more."""
+        running, activity = self.record.here.running, self.workflow.activity(self.record.activity)
+        loop = find_checkpoint_loop(activity, missing.checkpoint) if activity is not None else None
+        if loop is None:
+            return True
+        if running is not None and running.loop == loop.id:
+            return running.iteration in missing.iterations
+        return not any(task.kind == "loop" and task.id == loop.id for task in tasks)
 
     def _build_blocked(self, position: SessionPosition, tasks: Sequence[ActivityTask]) -> Situation:
         """A checkpoint is open: only answering it is possible."""
@@ -189,7 +212,8 @@ class _SituationBuilder:
         """The moves for a task: the task itself, or the answers to the checkpoint before it."""
         checkpoint = find_checkpoint_before(self.workflow, self.record, task)
         if checkpoint is None:
-            return [self._make_task_move(task)]
+            why = self._explain_unfinished_iteration(task)
+            return list(_make_task_moves([task], why, PERSON_UNASKED)) if why else [self._make_task_move(task)]
         answers = [self._make_answer_move(checkpoint), *self._list_moves_without_option(checkpoint)]
         if not checkpoint.required:
             return [self._make_task_move(task), *answers]
@@ -197,6 +221,15 @@ class _SituationBuilder:
             *answers,
             *_make_task_moves([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING"),
         ]
+
+    def _explain_unfinished_iteration(self, task: ActivityTask) -> str:
+        """Why the next iteration cannot be entered yet: a person has to answer a checkpoint of the current iteration."""
+        running = self.record.here.running
+        if task.kind != "loop" or running is None or running.loop != task.id:
+            return ""
+        missing = find_missing_answers(self.workflow, self.record, server=self.context.demands_person)
+        first = next((found for found in missing if running.iteration in found.iterations), None)
+        return phrases.person_unasked(first.checkpoint, first.activity, (running.iteration,)) if first is not None else ""
 
     def _make_task_move(self, task: ActivityTask) -> PossibleMove:
         (move,) = _make_task_moves([task])
@@ -221,7 +254,11 @@ class _SituationBuilder:
         return [*map(self._make_open_move, open_transitions), *map(self._make_closed_move, closed.values())]
 
     def _make_open_move(self, candidate: CandidateTransition) -> PossibleMove:
-        """The move of an open transition. At the level `enforce` it is blocked if its condition depends on unset variables."""
+        """The move of an open transition. It is blocked while a person has to answer, and at the level `enforce` if its
+        condition depends on unset variables.
+        """
+        if (refusal := self._refuse_unanswered(candidate)) is not None:
+            return PossibleMove("transition", candidate.to, reason=refusal.sentence, code=refusal.code)
         if self.record.fidelity == "advise":
             return PossibleMove("transition", candidate.to)
         problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
@@ -229,6 +266,14 @@ class _SituationBuilder:
             return PossibleMove("transition", candidate.to)
         reason = Hint(refusal.sentence, " ", refusal.remedy) if refusal.remedy else refusal.sentence
         return PossibleMove("transition", candidate.to, reason=reason, code=refusal.code)
+
+    def _refuse_unanswered(self, candidate: CandidateTransition) -> Refusal | None:
+        workflow, record, server = self.workflow, self.record, self.context.demands_person
+        if not record.outer and not find_missing_answers(workflow, record, server=server):
+            return None
+        new_visit = candidate.to == record.activity
+        drafts = draft_transition(workflow, record, candidate.to, new_visit=new_visit, candidates=self.transitions)
+        return refuse_unanswered(workflow, record, drafts, server=server)
 
     def _make_closed_move(self, candidate: CandidateTransition) -> PossibleMove:
         why = "It cannot be read." if candidate.to in self.workflow.broken else _explain_closed(candidate)

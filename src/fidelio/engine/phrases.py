@@ -130,6 +130,15 @@ def checkpoint_not_presented(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was never asked."
 
 
+def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] = ()) -> str:
+    shown = ", ".join(map(str, iterations[:5])) + (" and more" if iterations[5:] else "")
+    where = f" for iteration {shown} of its loop" if iterations else ""
+    return f"Activity '{activity}' cannot be left: only a person answers its checkpoint '{checkpoint}', and none has{where}."
+
+
+START_CHILD = "Start it with start_session and the token of this session as parent_session_token, and go on when it has ended."
+
+
 def workflow_never_started(workflow: str) -> str:
     return f"Workflow '{workflow}' should have been started here and was not."
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fidelio.definitions.conditions import Truth, holds, look_up
+from fidelio.definitions.conditions import Truth, holds
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_instance, find_unattached_checkpoints
-from fidelio.engine.scope import collect_values
+from fidelio.engine.scope import collect_values, find_loop_items
 from fidelio.engine.state import ActivityVisit, LoopIteration, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
@@ -40,12 +40,6 @@ def has_next_iteration(loop: Loop, running: LoopIteration, values: Mapping[str, 
     if loop.type == "forEach":
         return running.iteration < len(running.items or ())
     return _while_holds(loop, values)
-
-
-def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The items of a `forEach` loop, if they are known."""
-    found = look_up(loop.over, values) if loop.over else None
-    return tuple(found) if isinstance(found, list | tuple) else None
 
 
 def count_iterations(loop: Loop, running: LoopIteration) -> int | None:
@@ -113,7 +107,7 @@ def is_pending(workflow: Workflow, record: Record, checkpoint: Checkpoint) -> bo
     answer = record.find_answer(checkpoint.id)
     if answer is not None and answer.instance == instance:
         return False
-    return evaluate_condition(workflow, record, checkpoint) is not False
+    return evaluate_condition(workflow, record, checkpoint, instance) is not False
 
 
 def _has_steps_left(workflow: Workflow, record: Record) -> bool:

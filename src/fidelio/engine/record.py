@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.conditions import is_equal
+from fidelio.engine.scope import forget_replaced, keep_replaced
 from fidelio.engine.state import (
     ActivityVisit,
     CheckpointAnswer,
@@ -138,6 +139,7 @@ def _apply_started(record: Record, event: FoldableEvent) -> Record:
         definition=body["definition"],
         found_in=body.get("found_in", ""),
         fidelity=body.get("fidelity", "advise"),
+        person=bool(body.get("person")),
         parent=msgspec.convert(parent, ParentSession) if parent else None,
         unverified=bool(body.get("unverified")),
         claims_to_continue=body.get("claims_to_continue", ""),
@@ -210,17 +212,23 @@ def _apply_loop_advanced(record: Record, event: FoldableEvent) -> Record:
         return record
     items = body.get("items")
     running = LoopIteration(body["loop"], body["iteration"], None if items is None else tuple(items))
-    over = _union(here.loops_over, body.get("loops_over", ()))
-    return replace(record, here=replace(here, at=body["at"], running=running, loops_over=over))
+    over, looped = _union(here.loops_over, body.get("loops_over", ())), _union(here.looped, (running.loop,))
+    return replace(record, here=replace(here, at=body["at"], running=running, loops_over=over, looped=looped))
 
 
 def _apply_armed(record: Record, event: FoldableEvent) -> Record:
-    armed = (_build_open_checkpoint(record, event, entry) for entry in event.body["checkpoints"])
-    return _update_status(replace(record, armed=(*record.armed, *armed)))
+    entries = event.body["checkpoints"]
+    armed = (_build_open_checkpoint(record, event, entry) for entry in entries)
+    here = record.here
+    for entry in entries:
+        here = here.note_iteration(entry["checkpoint"], total=entry.get("of", 0))
+    return _update_status(replace(record, armed=(*record.armed, *armed), here=here))
 
 
 def _apply_yielded(record: Record, event: FoldableEvent) -> Record:
-    return _update_status(replace(record, open=_build_open_checkpoint(record, event, event.body)))
+    body = event.body
+    here = record.here.note_iteration(body["checkpoint"], total=body.get("of", 0))
+    return _update_status(replace(record, open=_build_open_checkpoint(record, event, body), here=here))
 
 
 def _build_open_checkpoint(record: Record, event: FoldableEvent, body: Mapping[str, Any]) -> OpenCheckpoint:
@@ -240,37 +248,20 @@ def _apply_answered(record: Record, event: FoldableEvent) -> Record:
     waiting = next((entry for entry in record.pending if entry.request == request), None)
     if waiting is None:
         return record
-    answer = _build_answer(waiting, event)
+    answer = waiting.build_answer(event.body, event.time)
     others = tuple(other for other in record.here.answers if other.checkpoint != answer.checkpoint)
     closed = replace(
         record,
         open=None if record.open is waiting else record.open,
         armed=tuple(entry for entry in record.armed if entry is not waiting),
-        here=replace(record.here, answers=(*others, answer)),
+        here=replace(record.here, answers=(*others, answer)).note_iteration(answer.checkpoint, answer.iteration),
         last=answer,
         skipped=_union(record.skipped, answer.effect.get("skipActivities", ())),
         forced=answer.effect.get("transitionTo") or record.forced,
     )
     author = f"{BY_ANSWER}{answer.activity}/{answer.checkpoint}/{answer.option}"
-    return _update_status(_set_variables(closed, answer.effect.get("setVariable", {}), author))
-
-
-def _build_answer(waiting: OpenCheckpoint, event: FoldableEvent) -> CheckpointAnswer:
-    body = event.body
-    return CheckpointAnswer(
-        waiting.checkpoint,
-        waiting.activity,
-        waiting.visit,
-        body.get("option", ""),
-        body.get("effect") or {},
-        body["by"],
-        body["channel"],
-        body["assurance"],
-        event.time,
-        iteration=waiting.iteration,
-        mode=body.get("mode", "option"),
-        request=waiting.request,
-    )
+    effect = answer.effect.get("setVariable", {})
+    return _update_status(_set_variables(closed, effect, author, by_person=answer.by_person))
 
 
 def _apply_resumed(record: Record, _: FoldableEvent) -> Record:
@@ -312,7 +303,8 @@ def _apply_child_started(record: Record, event: FoldableEvent) -> Record:
     if not body.get("suspends"):
         return record
     child = ChildSession(body["session"], body["workflow"], body.get("step", ""), tuple(body.get("pass_context", ())))
-    return replace(record, children=(*record.children, child))
+    here = replace(record.here, started=(*record.here.started, child.workflow))
+    return replace(record, children=(*record.children, child), here=here)
 
 
 def _apply_child_finished(record: Record, event: FoldableEvent) -> Record:
@@ -347,9 +339,12 @@ def _apply_called(record: Record, event: FoldableEvent) -> Record:
     return replace(record, since=event.seq + 1) if body.get("closes") else record
 
 
-def _set_variables(record: Record, variables: Mapping[str, Any], author: str) -> Record:
+def _set_variables(record: Record, variables: Mapping[str, Any], author: str, *, by_person: bool = False) -> Record:
     if not variables:
         return record
+    # An action on entry is no choice of an agent, unlike one of a step that the agent reports.
+    trusted = by_person or author.startswith("entry:")
+    record = forget_replaced(record, variables) if trusted else keep_replaced(record, variables)
     return replace(
         record,
         variables={**record.variables, **variables},

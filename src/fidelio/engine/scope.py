@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fidelio.definitions.conditions import MISSING, look_up
+from msgspec.structs import replace
+
+from fidelio.definitions.conditions import MISSING, is_equal, look_up
 from fidelio.engine.state import ActivityVisit, Record
 
 if TYPE_CHECKING:
@@ -55,6 +57,47 @@ def find_running_loop(workflow: Workflow, visit: ActivityVisit) -> Loop | None:
     if running is None or activity is None:
         return None
     return next((loop for loop in activity.loops if loop.id == running.loop), None)
+
+
+def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The items of a `forEach` loop, if they are known."""
+    found = look_up(loop.over, values) if loop.over else None
+    return tuple(found) if isinstance(found, list | tuple) else None
+
+
+Replaced = Mapping[str, list[Any]]
+
+
+def keep_replaced(record: Record, variables: Mapping[str, Any]) -> Record:
+    """Keep the values that an agent replaces, for the open checkpoints and the visits. The first value of each counts."""
+    before, changed = record.variables, dict[str, list[Any]]()
+    for name, value in variables.items():
+        if name not in before or not is_equal(before[name], value):
+            changed[name] = [before[name]] if name in before else []
+    return _map_replaced(record, lambda known: {**changed, **known}) if changed else record
+
+
+def forget_replaced(record: Record, names: Mapping[str, Any]) -> Record:
+    """Forget the earlier values of variables that a person or the definition sets: the new values count."""
+    return _map_replaced(record, lambda known: {name: value for name, value in known.items() if name not in names})
+
+
+def restore_replaced(record: Record, replaced: Replaced) -> Record:
+    """The record with the values that its variables had before agents replaced them."""
+    if not replaced:
+        return record
+    others = {name: value for name, value in record.variables.items() if name not in replaced}
+    return replace(record, variables={**others, **{name: value[0] for name, value in replaced.items() if value}})
+
+
+def _map_replaced(record: Record, change: Callable[[Replaced], dict[str, list[Any]]]) -> Record:
+    return replace(
+        record,
+        open=replace(record.open, replaced=change(record.open.replaced)) if record.open is not None else None,
+        armed=tuple(replace(entry, replaced=change(entry.replaced)) for entry in record.armed),
+        here=replace(record.here, replaced=change(record.here.replaced)) if record.activity else record.here,
+        outer=tuple(replace(visit, replaced=change(visit.replaced)) for visit in record.outer),
+    )
 
 
 def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:

@@ -7,16 +7,19 @@ default values are not encoded. Field names are stored and must not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.errors import Text
 
 Status = Literal["active", "blocked", "completed", "cancelled"]
 Fidelity = Literal["advise", "enforce"]
 AnswerMode = Literal["option", "auto_advance", "condition_not_met"]
+# The assurances of answers that a person gave.
+PERSON_ASSURANCES = frozenset({"elicited", "local"})
 
 
 class _Value(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,7 +46,9 @@ class CheckpointInstance(_Value, frozen=True):
 class OpenCheckpoint(_Value, frozen=True):
     """A checkpoint that waits for its answer. Response times are counted from `yielded_at`.
 
-    `person`: only a person may answer it. The value is fixed when the checkpoint is opened.
+    `person`: only a person may answer it. The value is fixed when the checkpoint is opened. `replaced` has the earlier values,
+    as lists of at most one, of the variables that agents have set since: what an agent reports while a person is asked does not
+    count against the question.
     """
 
     checkpoint: str
@@ -53,10 +58,28 @@ class OpenCheckpoint(_Value, frozen=True):
     yielded_at: int
     iteration: int = 0
     person: bool = False
+    replaced: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
     @property
     def instance(self) -> CheckpointInstance:
         return CheckpointInstance(self.checkpoint, self.activity, self.visit, self.iteration)
+
+    def build_answer(self, body: Mapping[str, Any], time: int) -> CheckpointAnswer:
+        """The answer that an event with this body records."""
+        return CheckpointAnswer(
+            self.checkpoint,
+            self.activity,
+            self.visit,
+            body.get("option", ""),
+            body.get("effect") or {},
+            body["by"],
+            body["channel"],
+            body["assurance"],
+            time,
+            iteration=self.iteration,
+            mode=body.get("mode", "option"),
+            request=self.request,
+        )
 
 
 class CheckpointAnswer(_Value, frozen=True):
@@ -84,6 +107,10 @@ class CheckpointAnswer(_Value, frozen=True):
     def instance(self) -> CheckpointInstance:
         return CheckpointInstance(self.checkpoint, self.activity, self.visit, self.iteration)
 
+    @property
+    def by_person(self) -> bool:
+        return self.assurance in PERSON_ASSURANCES
+
 
 class LoopIteration(_Value, frozen=True):
     """An iteration of a loop: its number, the items of the loop, and its progress."""
@@ -100,8 +127,20 @@ class LoopIteration(_Value, frozen=True):
         return self.items[self.iteration - 1] if self.items and self.iteration <= len(self.items) else None
 
 
+class LoopAnswers(_Value, frozen=True):
+    """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded."""
+
+    iterations: tuple[int, ...] = ()
+    total: int = 0
+
+
 class ActivityVisit(_Value, frozen=True):
-    """A visit of an activity. `at` is the first step not done or skipped; `changed` are the variables set in this visit."""
+    """A visit of an activity. `at` is the first step not done or skipped; `changed` are the variables set in this visit.
+
+    `replaced` has the values before the visit of the variables that agents have set in it, as lists of at most one. `looped`
+    are the loops of which an iteration was entered by a move, `in_loops` the answers to their checkpoints, and `started` the
+    workflows that triggers have started, one for each child session.
+    """
 
     activity: str = ""
     visit: int = 0
@@ -111,6 +150,19 @@ class ActivityVisit(_Value, frozen=True):
     loops_over: tuple[str, ...] = ()
     answers: tuple[CheckpointAnswer, ...] = ()
     changed: tuple[str, ...] = ()
+    replaced: dict[str, list[Any]] = msgspec.field(default_factory=dict)
+    looped: tuple[str, ...] = ()
+    in_loops: dict[str, LoopAnswers] = msgspec.field(default_factory=dict)
+    started: tuple[str, ...] = ()
+
+    def note_iteration(self, checkpoint: str, iteration: int = 0, *, total: int = 0) -> ActivityVisit:
+        """Note an answer in an iteration, or how many iterations there were when the checkpoint was yielded."""
+        if not iteration and not total:
+            return self
+        known = self.in_loops.get(checkpoint, LoopAnswers())
+        iterations = (*known.iterations, iteration) if iteration and iteration not in known.iterations else known.iterations
+        noted = LoopAnswers(iterations, max(known.total, total))
+        return replace(self, in_loops={**self.in_loops, checkpoint: noted})
 
 
 class ParentSession(_Value, frozen=True):
@@ -145,7 +197,8 @@ class Record(_Value, frozen=True):
     `variables` contains the values that were set, `set_by` their authors; declared defaults are not stored. `forced` is the
     activity that an answer leads to. `outer` are the visits whose loops run through the current activity, the innermost last.
     `found_in` is the root that the definition was loaded from, empty in records written before that was stored. `loaded` maps
-    the skills and resources that the session has loaded to the digests of their stored texts.
+    the skills and resources that the session has loaded to the digests of their stored texts. `person`: only people answer the
+    checkpoints of this session, on every server.
     """
 
     seq: int = 0
@@ -156,6 +209,7 @@ class Record(_Value, frozen=True):
     definition: str = ""
     found_in: str = ""
     fidelity: Fidelity = "advise"
+    person: bool = False
     here: ActivityVisit = ActivityVisit()
     outer: tuple[ActivityVisit, ...] = ()
     visits: int = 0

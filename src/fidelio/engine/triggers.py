@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import MISSING, look_up
+from fidelio.definitions.conditions import MISSING, holds, look_up
+from fidelio.engine import phrases
 from fidelio.engine.progress import finishes_steps
 from fidelio.engine.record import BY_ANSWER, BY_DEFINITION, CHILD_FINISHED, CHILD_STARTED, EventDraft
-from fidelio.engine.scope import collect_values, find_running_loop
-from fidelio.engine.state import ActivityVisit, ChildSession, Record
+from fidelio.engine.scope import collect_reported_values, collect_values, find_running_loop
+from fidelio.engine.state import ActivityVisit, ChildSession, Problem, Record
 from fidelio.engine.variables import find_settling_checkpoint
 
 if TYPE_CHECKING:
@@ -62,6 +63,34 @@ def find_fired_triggers(workflow: Workflow, before: Record, after: Record, step:
     if activity.triggers and finishes_steps(workflow, before, after):
         found += [TriggerMatch(trigger.workflow, "", trigger.pass_context) for trigger in activity.triggers]
     return found
+
+
+def check_unstarted_triggers(workflow: Workflow, record: Record, reported: Sequence[str]) -> list[Problem]:
+    """The workflows that the activity that is left should have started; `reported` are the steps of its manifest.
+
+    It is a doubt if the condition of the step depends on variables that are not set.
+    """
+    activity = workflow.activity(record.activity)
+    if activity is None or record.forced:
+        return []
+    due = [(trigger.workflow, 1, True) for trigger in activity.triggers]
+    for step in activity.all_steps if any(step.triggers for step in activity.all_steps) else ():
+        times, truth = _count_due(workflow, record, activity, step, reported)
+        due += [(trigger.workflow, times, truth) for trigger in step.triggers if times]
+    return [
+        Problem("not-started", phrases.workflow_never_started(name), phrases.START_CHILD, doubt=not certain)
+        for name, times, certain in due
+        if record.here.started.count(name) < times
+    ]
+
+
+def _count_due(workflow: Workflow, record: Record, activity: Activity, step: Step, reported: Sequence[str]) -> tuple[int, bool]:
+    """How often a step was due, and whether that is certain. A step of a loop was due as often as it is reported."""
+    done = reported.count(step.id) or int(step.id in record.here.done)
+    if done or step not in activity.steps or not step.required:
+        return done, True
+    truth = holds(step.condition, collect_reported_values(workflow, record), reported_only=True)
+    return int(truth is not False), truth is True
 
 
 def build_initial_variables(

@@ -106,7 +106,8 @@ def find_settling_checkpoint(workflow: Workflow | None, record: Record, name: st
     activity_id, _, rest = author.removeprefix(BY_ANSWER).partition("/")
     checkpoint = rest.rpartition("/")[0]
     here = activity_id == record.activity and record.find_answer(checkpoint) is not None
-    return checkpoint if here or person or _was_person_demanded(workflow, activity_id, checkpoint) else ""
+    demanded = person or record.person or _was_person_demanded(workflow, activity_id, checkpoint)
+    return checkpoint if here or demanded else ""
 
 
 def _was_person_demanded(workflow: Workflow | None, activity_id: str, checkpoint: str) -> bool:

@@ -135,7 +135,8 @@ class CheckpointService:
         self, workflow: Workflow, record: Record, checkpoint: Checkpoint, reference: CheckpointReference | None
     ) -> PresentedCheckpoint:
         person = needs_person(workflow, record, checkpoint, server=self._unit.policy.demands_person)
-        truth = evaluate_condition(workflow, record, checkpoint)
+        instance = reference.instance if reference is not None else None
+        truth = evaluate_condition(workflow, record, checkpoint, instance)
         if reference is None:
             return PresentedCheckpoint(render_checkpoint(workflow, record, checkpoint), "", None, person, truth)
         rendered = await self._render(workflow, record, checkpoint, reference.request)

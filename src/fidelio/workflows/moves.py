@@ -18,10 +18,11 @@ from fidelio.engine.manifests import (
     draft_reported_steps,
     encode_manifest,
 )
-from fidelio.engine.record import Record, fold_drafts
+from fidelio.engine.person_checkpoints import refuse_unanswered
+from fidelio.engine.record import EventDraft, Record, fold_drafts
 from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
-from fidelio.engine.triggers import collect_returned_variables, draft_child_finished
+from fidelio.engine.triggers import check_unstarted_triggers, collect_returned_variables, draft_child_finished
 from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.cancel import find_waiting_parent
@@ -34,6 +35,7 @@ from fidelio.workflows.unit_of_work import (
     WorkflowDecision,
     WorkflowUnit,
     build_events,
+    refusal_error,
     refuse_ended,
     refuse_while_pending,
     refuse_while_waiting,
@@ -151,10 +153,29 @@ class MoveService:
             new_visit=new_visit,
             candidates=candidates,
         )
+        self._refuse_unanswered(definition.workflow, informed, drafts, move, per_iteration=per_iteration)
         moved = MoveResult(definition.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
         events = build_events([*report, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
+
+    def _refuse_unanswered(
+        self, workflow: Workflow, record: Record, drafts: Sequence[EventDraft], move: Move, *, per_iteration: bool
+    ) -> None:
+        """Refuse, at every level, to end a visit with a checkpoint that only a person answers and that none has answered."""
+        steps = [entry.step_id for entry in move.steps or ()]
+        if per_iteration:
+            remedy = "Yield it with yield_checkpoint. A person answers it; then go on."
+        else:
+            steps = list(dict.fromkeys(steps))
+            remedy = (
+                f"Call next_activity with '{record.activity}' and the same `variables`: it opens the questions that are left. "
+                "A person answers them; then go on."
+            )
+        server = self._unit.policy.demands_person
+        refusal = refuse_unanswered(workflow, record, drafts, reported=steps, server=server, remedy=remedy)
+        if refusal is not None:
+            raise refusal_error(refusal)
 
     def _check_move(
         self,
@@ -171,11 +192,13 @@ class MoveService:
         `informed` is the record with the reports of this call, and `candidates` are its transitions.
         """
         workflow, leaving = definition.workflow, move.to != record.activity
+        steps = [entry.step_id for entry in move.steps or ()]
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
             *definition.drift,
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
+            *(check_unstarted_triggers(workflow, informed, steps) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
         ]
         return self._unit.check_report(workflow, record, move.variables, problems)

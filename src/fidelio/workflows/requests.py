@@ -10,8 +10,15 @@ import msgspec
 
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
-from fidelio.engine.checkpoints import demands_person, encode_effect, find_checkpoints_to_arm, find_instance
-from fidelio.engine.record import ANSWERED, ARMED, YIELDED, EventDraft, Record
+from fidelio.engine.checkpoints import (
+    collect_instance_values,
+    count_known_iterations,
+    encode_effect,
+    find_checkpoints_to_arm,
+    find_instance,
+    needs_person,
+)
+from fidelio.engine.record import ANSWERED, ARMED, YIELDED, CheckpointInstance, EventDraft, Record
 from fidelio.engine.scope import collect_values, fill_template
 from fidelio.inbox import NewRequest, RequestChange, answer_request, dismiss_request, open_request
 from fidelio.ledger.model import Request
@@ -25,16 +32,23 @@ class ArmedCheckpoints(msgspec.Struct, frozen=True):
 
 
 def checkpoint_request(
-    workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool, request: str = ""
+    workflow: Workflow,
+    record: Record,
+    checkpoint: Checkpoint,
+    *,
+    person: bool,
+    request: str = "",
+    instance: CheckpointInstance | None = None,
 ) -> NewRequest:
     """Build the request of a checkpoint, with the current values filled into its texts.
 
     `person`: the policy of the server demands a person for every request. `request` is the id of a request that was opened on
     another server and keeps its id.
     """
-    instance, values = find_instance(workflow, record, checkpoint.id), collect_values(workflow, record)
+    instance = instance or find_instance(workflow, record, checkpoint.id)
+    values = collect_instance_values(workflow, record, instance)
     options = tuple(_render_option(option, values) for option in checkpoint.options)
-    who = "person" if demands_person(workflow, checkpoint, server=person) else "any"
+    who = "person" if needs_person(workflow, record, checkpoint, server=person) else "any"
     position = {"workflow": workflow.id, "activity": instance.activity, "checkpoint": checkpoint.id}
     detail = {**position, "visit": instance.visit, "iteration": instance.iteration, "answered_by": who, **_timer(checkpoint)}
     return open_request("checkpoint", instance.key, fill_template(checkpoint.message, values), options, detail, request=request)
@@ -81,12 +95,17 @@ def render_checkpoint(workflow: Workflow, record: Record, checkpoint: Checkpoint
 def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, person: bool) -> tuple[EventDraft, NewRequest]:
     """Build the event of a yielded checkpoint and its request."""
     request = checkpoint_request(workflow, record, checkpoint, person=person)
-    return EventDraft(YIELDED, _event_entry(checkpoint, request)), request
+    return EventDraft(YIELDED, _event_entry(workflow, record, checkpoint, request)), request
 
 
-def _event_entry(checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
-    person = {"person": True} if request.detail["answered_by"] == "person" else {}
-    return {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"], **person}
+def _event_entry(workflow: Workflow, record: Record, checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
+    """The event entry of a yielded checkpoint: also whether a person is demanded, and the number of iterations if known."""
+    entry: dict[str, Any] = {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"]}
+    if request.detail["answered_by"] == "person":
+        entry["person"] = True
+    if total := count_known_iterations(workflow, record, checkpoint.id):
+        entry["of"] = total
+    return entry
 
 
 def close_with_answer(answer: Mapping[str, Any]) -> RequestChange:
@@ -106,8 +125,8 @@ def close_answered_requests(drafts: Iterable[EventDraft]) -> tuple[RequestChange
 def arm_checkpoints(workflow: Workflow, record: Record, *, person: bool) -> ArmedCheckpoints:
     """Open a request for every checkpoint of the current activity that has none in this visit yet."""
     entries, requests = list[dict[str, Any]](), list[NewRequest]()
-    for checkpoint, truth in find_checkpoints_to_arm(workflow, record):
-        request = checkpoint_request(workflow, record, checkpoint, person=person)
-        entries.append({**_event_entry(checkpoint, request), "condition_holds": truth})
+    for checkpoint, instance, truth in find_checkpoints_to_arm(workflow, record, person=person):
+        request = checkpoint_request(workflow, record, checkpoint, person=person, instance=instance)
+        entries.append({**_event_entry(workflow, record, checkpoint, request), "condition_holds": truth})
         requests.append(request)
     return ArmedCheckpoints((EventDraft(ARMED, {"checkpoints": entries}),), tuple(requests)) if entries else ArmedCheckpoints()

@@ -135,7 +135,8 @@ class StartService:
             raise problem
         claims = self._unit.tokens.read_unverified(options.session_token)
         workflow = self._unit.library.workflow(claims.wf if claims is not None else options.workflow_id or META)
-        if self._strictest_fidelity(options.fidelity, workflow) == "enforce":
+        parent = await self._unit.load_claims(self._open_parent_token(options.parent_token)) if options.parent_token else None
+        if self._strictest_fidelity(options.fidelity, workflow, parent) == "enforce":
             raise problem
         return await self._recover(options) if claims is None else await self._adopt(options, claims)
 
@@ -149,8 +150,8 @@ class StartService:
     async def _adopt(self, options: StartInput, claims: Claims) -> CallResult[StartResult]:
         """Start a session at the claimed position, marked as unverified; a session that the ledger knows stays untouched."""
         existing = await self._find_session(claims.sid)
-        if existing is not None and existing.kind == "workflow" and decode_record(existing.raw).fidelity == "enforce":
-            raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
+        if existing is not None and existing.kind == "workflow":
+            _refuse_adopting(decode_record(existing.raw))
         origin = _Origin(new_session_id() if existing else claims.sid, claims, claims.sid if existing else "")
         warning = (
             "The token does not verify with this server's keys. A session at the position it claims was started, marked as "
@@ -234,7 +235,8 @@ class StartService:
             "found_in": encode_root(self._unit.library.root(workflow.id)),
             "snapshot": hash_blob(snapshot),
             "agent": agent,
-            "fidelity": self._strictest_fidelity(fidelity, workflow),
+            "fidelity": self._strictest_fidelity(fidelity, workflow, parent),
+            **({"person": True} if self._demands_person(parent) else {}),
             **({"parent": msgspec.to_builtins(_parent_session(parent))} if parent is not None else {}),
             **facts,
         }
@@ -243,10 +245,28 @@ class StartService:
             event, snapshot, NewSession(kind="workflow", parent=parent.session.id if parent is not None else None)
         )
 
-    def _strictest_fidelity(self, requested: Fidelity | None, workflow: Workflow) -> Fidelity:
-        """The strictest of the levels of the server, the workflow and the caller."""
-        levels = (self._unit.policy.fidelity, workflow.fidelity, requested)
+    def _strictest_fidelity(
+        self, requested: Fidelity | None, workflow: Workflow, parent: WorkflowCall | None = None
+    ) -> Fidelity:
+        """The strictest of the levels of the server, the workflow, the caller and the parent."""
+        inherited = parent.record.fidelity if parent is not None else None
+        levels = (self._unit.policy.fidelity, workflow.fidelity, requested, inherited)
         return "enforce" if "enforce" in levels else "advise"
+
+    def _demands_person(self, parent: WorkflowCall | None) -> bool:
+        """Whether only people answer the checkpoints of a new session: the server or the parent demands it."""
+        return self._unit.policy.requests_demand_person or (parent is not None and parent.record.person)
+
+
+def _refuse_adopting(record: Record) -> None:
+    """Refuse a token that is not genuine where a copy of the session would avoid what the session demands."""
+    if record.fidelity == "enforce":
+        raise BadToken("This token is not genuine, and the session it names is enforced.", remedy="Use the genuine token.")
+    if record.person or any(request.person for request in record.pending):
+        raise BadToken(
+            "This token is not genuine, and the session it names demands the answer of a person.",
+            remedy="Use the genuine token.",
+        )
 
 
 class _ChildLink(msgspec.Struct, frozen=True):
@@ -362,7 +382,9 @@ def _reopen_requests(unit: WorkflowUnit, record: Record) -> Iterator[RequestChan
         checkpoint = find_current_checkpoint(workflow, record, waiting.checkpoint)
         if checkpoint is not None:
             person = unit.policy.requests_demand_person
-            yield checkpoint_request(workflow, record, checkpoint, person=person, request=waiting.request)
+            yield checkpoint_request(
+                workflow, record, checkpoint, person=person, request=waiting.request, instance=waiting.instance
+            )
 
 
 def _find_workflow(unit: WorkflowUnit, record: Record) -> Workflow | None:

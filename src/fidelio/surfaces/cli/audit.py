@@ -166,5 +166,5 @@ def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
         click.echo("    withdrawn: the session ended before it was answered")
     else:
         what, who = escape_line(answer.option or answer.state), escape_line(answer.by)
-        seconds = answer.after_ms / 1000
-        click.echo(f"    {what}, by {who} over {answer.channel} ({answer.assurance}), after {seconds:.1f} s")
+        seconds, sure = answer.after_ms / 1000, f"{answer.assurance}, demanded: {answer.demanded}"
+        click.echo(f"    {what}, by {who} over {answer.channel} ({sure}), after {seconds:.1f} s")

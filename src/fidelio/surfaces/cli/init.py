@@ -180,9 +180,9 @@ def server_command() -> list[str]:
     A program of the activated virtual environment is named by its path, because agents are not started from this shell.
     """
     if shutil.which("fidelio", path=_path_without_own_environment()):
-        return ["fidelio", "mcp"]
+        return ["fidelio", "mcp", "--enforce"]
     script = shutil.which("fidelio", path=str(Path(sys.executable).parent))
-    return [script, "mcp"] if script else [sys.executable, "-m", "fidelio", "mcp"]
+    return [*([script] if script else [sys.executable, "-m", "fidelio"]), "mcp", "--enforce"]
 
 
 def _path_without_own_environment() -> str:

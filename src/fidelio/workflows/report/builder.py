@@ -256,8 +256,10 @@ def _on_armed(builder: _Builder, event: Event) -> None:
 def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None:
     checkpoint = entry["checkpoint"]
     builder.visit_state.checkpoints.add(checkpoint)
+    demanded = "person" if entry.get("person") else "any"
     for visit in builder.report.visits[-1:]:
-        visit.answers.append(ReportedAnswer(checkpoint, _find_question(builder, visit, checkpoint), entry["request"], time))
+        question = _find_question(builder, visit, checkpoint)
+        visit.answers.append(ReportedAnswer(checkpoint, question, entry["request"], time, demanded=demanded))
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:

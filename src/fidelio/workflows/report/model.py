@@ -8,7 +8,10 @@ import msgspec
 
 
 class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
-    """A request of the session and its answer. `state` is open, answered, dismissed or withdrawn."""
+    """A request of the session and its answer. `state` is open, answered, dismissed or withdrawn.
+
+    `demanded` is `person` or `any`, as the definition and the session demanded it when the request was opened.
+    """
 
     checkpoint: str
     question: str
@@ -20,6 +23,7 @@ class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
     channel: str = ""
     assurance: str = ""
     after_ms: int = 0
+    demanded: str = "any"
 
 
 _VISIT_KEYS = {
