@@ -23,6 +23,7 @@ from fidelio.conductor.plan import (
     Plan,
     check_can_start,
     check_plan,
+    check_required_inputs,
     find_unfinished_run,
     list_reachable_workflows,
     load_last_failure,
@@ -50,7 +51,7 @@ from fidelio.conductor.segments import (
 )
 from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.progress import ActivityTask, find_loop_items
+from fidelio.engine.progress import ActivityTask, find_due_items
 from fidelio.engine.record import Record
 from fidelio.engine.scope import collect_values
 from fidelio.engine.variables import check_report
@@ -108,6 +109,7 @@ class Conductor:
     async def start(self, plan: Plan) -> str:
         """Start a new session with its plan, after all checks that are possible before a worker runs."""
         await self.check(plan)
+        check_required_inputs(plan, self._workflows.library.workflow(plan.workflow))
         outcome = await self._workflows.sessions.start(StartInput(plan.workflow, CONDUCTOR))
         await save_plan(self._ledger, outcome.session, plan)
         return outcome.session
@@ -356,7 +358,7 @@ def _check_loop(workflow: Workflow, record: Record, loop: Loop) -> None:
     if missing:
         reason = f"Loop {loop.id} of {record.activity} goes through {missing[0]!r}, which is no activity of {workflow.id}."
         raise BlockedRun(reason, record, remedy=LINT_HINT)
-    iterations = min(len(find_loop_items(loop, collect_values(workflow, record)) or ()), loop.max_iterations)
+    iterations = min(len(find_due_items(loop, record, collect_values(workflow, record)) or ()), loop.max_iterations)
     if iterations > MAX_REPETITIONS:
         reason = f"Loop {loop.id} of {record.activity} needs {iterations} iterations; the limit is {MAX_REPETITIONS}."
         raise BlockedRun(reason, record, remedy="Give it a smaller maxIterations, or several lists.")

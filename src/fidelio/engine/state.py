@@ -101,7 +101,10 @@ class LoopIteration(_Value, frozen=True):
 
 
 class ActivityVisit(_Value, frozen=True):
-    """A visit of an activity. `at` is the first step not done or skipped; `changed` are the variables set in this visit."""
+    """A visit of an activity. `at` is the first step not done or skipped; `changed` are the variables set in this visit.
+
+    `loop_items` are the lists of loops that an agent has replaced in this visit, as they were before.
+    """
 
     activity: str = ""
     visit: int = 0
@@ -111,6 +114,7 @@ class ActivityVisit(_Value, frozen=True):
     loops_over: tuple[str, ...] = ()
     answers: tuple[CheckpointAnswer, ...] = ()
     changed: tuple[str, ...] = ()
+    loop_items: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
 
 class ParentSession(_Value, frozen=True):

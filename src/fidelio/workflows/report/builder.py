@@ -15,7 +15,7 @@ import msgspec
 from fidelio.definitions.conditions import holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.manifests import was_settled_before
+from fidelio.engine.loops import StepReport, find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -35,7 +35,7 @@ from fidelio.engine.record import (
     fold,
 )
 from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.variables import find_contradictions
+from fidelio.engine.variables import find_contradictions, was_settled_before
 from fidelio.ledger.model import Event
 from fidelio.workflows.cancel import END_SESSION
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
@@ -56,6 +56,7 @@ class _VisitState(msgspec.Struct):
     checkpoints: set[str] = msgspec.field(default_factory=set)
     done: set[str] = msgspec.field(default_factory=set)
     started: set[str] = msgspec.field(default_factory=set)
+    reports: list[StepReport] = msgspec.field(default_factory=list)
 
 
 class _Builder(msgspec.Struct):
@@ -178,7 +179,9 @@ def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
         names = {entry["step_id"] for entry in event.body["manifest"]}
         visit.done = [*(entry for entry in visit.done if entry["step_id"] not in names), *event.body["manifest"]]
         builder.visit_state.done |= names
-    _add_differences(visit, warnings)
+        builder.visit_state.reports += [_decode_entry(entry) for entry in event.body["manifest"]]
+    # Each missing iteration is a difference of its own; the warning names them all in one sentence.
+    _add_differences(visit, [text for text in warnings if not text.startswith(phrases.MISSING_ITERATIONS)])
     activity = builder.activity(visit.activity)
     if goes_on or activity is None:
         return
@@ -186,6 +189,22 @@ def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
     # After an answer that forces a transition, the rest of the activity is not required.
     if not builder.record.forced:
         _add_omissions(builder, visit, activity)
+        _add_loop_omissions(builder, visit)
+
+
+def _decode_entry(entry: Mapping[str, Any]) -> StepReport:
+    return StepReport(entry["step_id"], entry["output"], entry.get("iteration"))
+
+
+def _add_loop_omissions(builder: _Builder, visit: Visit) -> None:
+    """Add the iterations of loops that were due and not reported, and the items beyond the maximum of a loop."""
+    definition, record = builder.definition, builder.record
+    if definition is None:
+        return
+    missing = find_missing_iterations(definition, record, builder.visit_state.reports)
+    texts = [phrases.missing_iteration(found.loop, found.iteration, found.steps) for found in missing if not found.doubt]
+    left_out = [phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record)]
+    _add_differences(visit, [*texts, *left_out])
 
 
 def _add_differences(visit: Visit, sentences: Sequence[str]) -> None:
@@ -239,6 +258,7 @@ def _is_certainly_due(builder: _Builder, checkpoint: Checkpoint, steps: Sequence
 def _on_step_completed(builder: _Builder, event: Event) -> None:
     """Add a step of the navigator dialect, which reports each step by itself instead of a manifest."""
     builder.visit_state.done.add(event.body["step"])
+    builder.visit_state.reports.append(StepReport(event.body["step"], "", event.body.get("iteration")))
     for visit in builder.report.visits[-1:]:
         visit.has_manifest = True
         visit.done.append({"step_id": event.body["step"], "output": event.body.get("output", "")})
@@ -303,9 +323,8 @@ def _on_child_finished(builder: _Builder, event: Event) -> None:
 
 def _on_loop_advanced(builder: _Builder, event: Event) -> None:
     if event.body["iteration"] == 1 and (left := event.body.get("left_out")):
-        difference = f"Loop '{event.body['loop']}' has taken no more than its maximum: {left} of its items were left out."
         for visit in builder.report.visits[-1:]:
-            _add_differences(visit, [difference])
+            _add_differences(visit, [phrases.items_left_out(event.body["loop"], left)])
 
 
 def _on_called(builder: _Builder, event: Event) -> None:
