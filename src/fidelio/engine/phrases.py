@@ -173,6 +173,14 @@ def checkpoint_not_presented(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was never asked."
 
 
+def checkpoint_dismissed(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' was dismissed although its condition was not known to be false."
+
+
+def answer_below_demand(checkpoint: str, assurance: str) -> str:
+    return f"Checkpoint '{checkpoint}' demands a person, but its answer was only '{assurance}'."
+
+
 def workflow_never_started(workflow: str) -> str:
     return f"Workflow '{workflow}' should have been started here and was not."
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from fidelio.definitions.models.workflow import parse_snapshot
+from fidelio.engine.record import CHILD_STARTED
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
@@ -16,8 +17,12 @@ from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, 
 __all__ = ["RefusedCall", "Report", "ReportedAnswer", "ReportedCancellation", "Visit", "report_session"]
 
 
-async def report_session(ledger: Ledger, session: str) -> Report:
-    """Read the events, the snapshot and the requests of a session, and build its report."""
+# Children of children are reported down to this depth; a record cannot make the report run without end.
+MAX_DEPTH = 64
+
+
+async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Report:
+    """Read the events, the snapshot and the requests of a session, and build its report and those of its children."""
     events = await all_events(ledger, session)
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
@@ -28,4 +33,7 @@ async def report_session(ledger: Ledger, session: str) -> Report:
     questions = {request.id: request.question async for request in requests}
     for answer in (answer for visit in report.visits for answer in visit.answers):
         answer.question = questions.get(answer.request, answer.question)
+    started = [event.body["session"] for event in events if event.type == CHILD_STARTED and not event.redacted]
+    for child in dict.fromkeys(started) if depth < MAX_DEPTH else ():
+        report.children.append(await report_session(ledger, child, depth=depth + 1))
     return report

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.conditions import holds
+from fidelio.definitions.conditions import Truth, holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
+from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
 from fidelio.engine.loops import StepReport, find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
@@ -31,6 +32,7 @@ from fidelio.engine.record import (
     STEP_COMPLETED,
     VARIABLES_SET,
     YIELDED,
+    OpenCheckpoint,
     Record,
     fold,
 )
@@ -39,6 +41,9 @@ from fidelio.engine.variables import find_contradictions, was_settled_before
 from fidelio.ledger.model import Event
 from fidelio.workflows.cancel import END_SESSION
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
+
+# Assurances that do not stand for a person.
+_WEAK = ("relayed", "timer")
 
 
 def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
@@ -66,6 +71,7 @@ class _Builder(msgspec.Struct):
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
     visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
+    held_when_asked: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""
@@ -90,6 +96,14 @@ class _Builder(msgspec.Struct):
 
     def activity(self, name: str) -> Activity | None:
         return self.definition.activity(name) if self.definition is not None else None
+
+    def find_checkpoint(self, waiting: OpenCheckpoint) -> Checkpoint | None:
+        activity = self.activity(waiting.activity)
+        return find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
+
+    def evaluate(self, checkpoint: Checkpoint) -> Truth:
+        """The truth of the condition of a checkpoint. A declared default counts as a value."""
+        return evaluate_condition(self.definition, self.record, checkpoint) if self.definition is not None else None
 
     def add_visit(self, name: str, event: Event) -> None:
         activity = self.activity(name)
@@ -278,6 +292,9 @@ def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None
     builder.visit_state.checkpoints.add(checkpoint)
     for visit in builder.report.visits[-1:]:
         visit.answers.append(ReportedAnswer(checkpoint, _find_question(builder, visit, checkpoint), entry["request"], time))
+        activity = builder.activity(visit.activity)
+        known = find_checkpoint(activity, checkpoint) if activity is not None else None
+        builder.held_when_asked[entry["request"]] = known is not None and builder.evaluate(known) is True
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
@@ -294,6 +311,23 @@ def _on_answered(builder: _Builder, event: Event) -> None:
     answer.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
     answer.option, answer.by = body.get("option", ""), body["by"]
     answer.channel, answer.assurance, answer.after_ms = body["channel"], body["assurance"], body["after_ms"]
+    for visit in builder.report.visits:
+        if answer in visit.answers:
+            _add_differences(visit, list(_find_weak_answer(builder, answer)))
+
+
+def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str]:
+    """Yield how the answer falls short of its checkpoint: dismissed without need, or not given by a person who was demanded."""
+    waiting = next((entry for entry in builder.record.pending if entry.request == answer.request), None)
+    checkpoint = builder.find_checkpoint(waiting) if waiting is not None else None
+    if builder.definition is None or waiting is None or checkpoint is None:
+        return
+    if answer.state == "dismissed":
+        # A condition that held when it was asked may have been changed in order to get rid of the question.
+        if builder.held_when_asked.get(answer.request) or builder.evaluate(checkpoint) is not False:
+            yield phrases.checkpoint_dismissed(checkpoint.id)
+    elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
+        yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
 
 
 def _iter_answers(builder: _Builder) -> Iterator[ReportedAnswer]:
