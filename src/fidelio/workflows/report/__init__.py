@@ -9,6 +9,7 @@ from functools import partial
 
 from fidelio.definitions.models.workflow import parse_snapshot
 from fidelio.engine.record import CHILD_STARTED
+from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
@@ -35,5 +36,13 @@ async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Rep
         answer.question = questions.get(answer.request, answer.question)
     started = [event.body["session"] for event in events if event.type == CHILD_STARTED and not event.redacted]
     for child in dict.fromkeys(started) if depth < MAX_DEPTH else ():
-        report.children.append(await report_session(ledger, child, depth=depth + 1))
+        report.children.append(await _report_child(ledger, child, depth + 1))
     return report
+
+
+async def _report_child(ledger: Ledger, session: str, depth: int) -> Report:
+    """The report of a child; an empty one if the child is in the ledger of another server."""
+    try:
+        return await report_session(ledger, session, depth=depth)
+    except SessionNotFound:
+        return Report(session)
