@@ -278,7 +278,7 @@ class Conductor:
         if manifest is None:
             return [report.problem]
         workflow, person = await self._context.find_workflow(session, record), self._context.unit.policy.demands_person
-        informed = self._context.with_variables(record, manifest.variables)
+        informed = self._context.with_variables(workflow, record, manifest.variables)
         invalid_variables = check_report(workflow, record, manifest.variables, person=person)
         invalid_steps = check_step_manifest(workflow, informed, manifest.steps)
         problems = list(dict.fromkeys(problem.sentence for problem in (*invalid_steps, *invalid_variables)))
@@ -289,7 +289,7 @@ class Conductor:
     ) -> Sequence[Text]:
         """Follow the first transition whose condition is true; return what prevents it."""
         workflow = await self._context.find_workflow(session, record)
-        match choose_transition(workflow, self._context.with_variables(record, variables)):
+        match choose_transition(workflow, self._context.with_variables(workflow, record, variables)):
             case ChosenTransition(to=target, claim=claim):
                 problems = await self._move(session, record, Move(target, claim, steps, None, variables))
                 if record.activity and not problems:
