@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.support import proves
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_end_to_end import call, refusal, yield_checkpoint
@@ -40,3 +42,23 @@ async def test_a_report_says_what_was_asked_what_happened_and_who_answered(conne
     assert [event["name"] for event in trace["events"]][:2] == ["start_session", "next_activity"]
     assert all(set(event) >= {"seq", "time", "ts", "traceId", "wf"} for event in trace["events"])
     assert "next_activity in greet: refused" in fidelio("trace", session).stdout
+
+
+@proves("cli.report-check")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+async def test_a_check_fails_on_a_difference_and_on_nothing_else(
+    connect: Connect, fidelio: Fidelio, options: list[str]
+) -> None:
+    async with connect() as client:
+        yielded = await yield_checkpoint(client)
+        fidelio("answer", yielded["request_id"], "none")
+        look = [{"step_id": step, "output": "done"} for step in ("look", "ask")]
+        move = {"session_token": yielded["checkpoint_handle"], "activity_id": "farewell"}
+        moved = await call(client, "next_activity", **move, step_manifest=look)
+        session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+        faithful = fidelio("report", session, "--check", *options)
+        await call(client, "next_activity", session_token=moved["session_token"], activity_id="__terminal__")
+
+    assert faithful.returncode == 0, faithful.stdout
+    assert fidelio("report", session, *options).returncode == 0
+    assert fidelio("report", session, "--check", *options).returncode == 1

@@ -23,6 +23,7 @@ from fidelio.conductor.plan import (
     Plan,
     check_can_start,
     check_plan,
+    check_required_inputs,
     find_unfinished_run,
     list_reachable_workflows,
     load_last_failure,
@@ -50,9 +51,9 @@ from fidelio.conductor.segments import (
 )
 from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.progress import ActivityTask
+from fidelio.engine.progress import ActivityTask, find_due_items
 from fidelio.engine.record import Record
-from fidelio.engine.scope import collect_values, find_loop_items
+from fidelio.engine.scope import collect_values
 from fidelio.engine.variables import check_report
 from fidelio.errors import Command, ConductorFailure, FidelioError, Hint, LedgerError, Text, WorkflowRefusal
 from fidelio.home import Home
@@ -108,6 +109,7 @@ class Conductor:
     async def start(self, plan: Plan) -> str:
         """Start a new session with its plan, after all checks that are possible before a worker runs."""
         await self.check(plan)
+        check_required_inputs(plan, self._workflows.library.workflow(plan.workflow))
         outcome = await self._workflows.sessions.start(StartInput(plan.workflow, CONDUCTOR))
         await save_plan(self._ledger, outcome.session, plan)
         return outcome.session
@@ -276,7 +278,7 @@ class Conductor:
         if manifest is None:
             return [report.problem]
         workflow, person = await self._context.find_workflow(session, record), self._context.unit.policy.demands_person
-        informed = self._context.with_variables(record, manifest.variables)
+        informed = self._context.with_variables(workflow, record, manifest.variables)
         invalid_variables = check_report(workflow, record, manifest.variables, person=person)
         invalid_steps = check_step_manifest(workflow, informed, manifest.steps)
         problems = list(dict.fromkeys(problem.sentence for problem in (*invalid_steps, *invalid_variables)))
@@ -287,7 +289,7 @@ class Conductor:
     ) -> Sequence[Text]:
         """Follow the first transition whose condition is true; return what prevents it."""
         workflow = await self._context.find_workflow(session, record)
-        match choose_transition(workflow, self._context.with_variables(record, variables)):
+        match choose_transition(workflow, self._context.with_variables(workflow, record, variables)):
             case ChosenTransition(to=target, claim=claim):
                 problems = await self._move(session, record, Move(target, claim, steps, None, variables))
                 if record.activity and not problems:
@@ -356,7 +358,7 @@ def _check_loop(workflow: Workflow, record: Record, loop: Loop) -> None:
     if missing:
         reason = f"Loop {loop.id} of {record.activity} goes through {missing[0]!r}, which is no activity of {workflow.id}."
         raise BlockedRun(reason, record, remedy=LINT_HINT)
-    iterations = min(len(find_loop_items(loop, collect_values(workflow, record)) or ()), loop.max_iterations)
+    iterations = min(len(find_due_items(loop, record, collect_values(workflow, record)) or ()), loop.max_iterations)
     if iterations > MAX_REPETITIONS:
         reason = f"Loop {loop.id} of {record.activity} needs {iterations} iterations; the limit is {MAX_REPETITIONS}."
         raise BlockedRun(reason, record, remedy="Give it a smaller maxIterations, or several lists.")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
+from fidelio.engine.record import Record, fold_drafts
 from fidelio.engine.scope import find_running_loop
+from fidelio.engine.variables import draft_report
 from fidelio.errors import Hint, Text
 from fidelio.workflows.session_definition import load_definition
 
@@ -101,10 +102,10 @@ class RunContext:
         now = await self.load_record(session)
         return now.ended or find_position(now) != find_position(before)
 
-    def with_variables(self, record: Record, variables: Mapping[str, Any]) -> Record:
-        """The record as it will be after these variables are set."""
-        draft = EventDraft(VARIABLES_SET, {"variables": dict(variables), "by": f"agent:{CONDUCTOR}"})
-        return fold_drafts(record, [draft], self.clock()) if variables else record
+    def with_variables(self, workflow: Workflow, record: Record, variables: Mapping[str, Any]) -> Record:
+        """The record as it will be after these variables are reported."""
+        drafts = draft_report(workflow, record, variables, CONDUCTOR, person=self.unit.policy.demands_person)
+        return fold_drafts(record, drafts, self.clock())
 
     def worker_token(self, session: str, record: Record) -> str:
         """Token for the worker of the current activity. It cannot move the session once the session has left that activity."""

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from fidelio.conductor.segments import list_triggers
 from fidelio.definitions.models import Workflow
-from fidelio.engine.variables import check_variables
+from fidelio.engine import phrases
+from fidelio.engine.variables import check_variables, find_missing_required
 from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger
@@ -83,6 +84,15 @@ def check_plan(plan: Plan, workflow: Workflow) -> None:
     if problems:
         known = ", ".join(f"{variable.name} ({variable.type})" for variable in workflow.variables) or "none"
         raise UsageProblem(problems[0].sentence, remedy=f"Its variables are: {known}.")
+
+
+def check_required_inputs(plan: Plan, workflow: Workflow) -> None:
+    """Raise for a new run that lacks a required variable. A run that continues has got its inputs already."""
+    if missing := find_missing_required(workflow, plan.inputs):
+        pairs = " ".join(f"--input {name}=VALUE" for name in missing)
+        raise UsageProblem(
+            phrases.required_variables(workflow.id, missing), remedy=f"Give them with {pairs} (inputs: {', '.join(missing)})."
+        )
 
 
 def parse_inputs(pairs: Sequence[str], workflow: Workflow) -> dict[str, Any]:

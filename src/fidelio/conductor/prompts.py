@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 MANIFEST_INSTRUCTION = (
     'End with one JSON object and nothing after it: {"steps": [{"step_id": "...", "output": "what came of it"}, ...], '
-    '"variables": {"name": value}}. List every step you did, in order, and every variable of the workflow that you found out.'
+    '"variables": {"name": value}}. List every step you did, in order, and every variable of the workflow that you found out. '
+    'List each step of a loop once for every iteration, with "iteration": 1, 2 and so on.'
 )
 # Longer values are cut: the whole is in the variables of the session, and the prompt only has to identify it.
 MAX_VALUE_LENGTH = 2_000

@@ -15,9 +15,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from fidelio.conductor import prompts
@@ -56,6 +57,8 @@ class Manifest(msgspec.Struct, frozen=True):
 class _ManifestStep(msgspec.Struct):
     step_id: str
     output: Any = ""
+    iteration: Annotated[int, Meta(ge=1)] | None = None
+    item: Any = msgspec.UNSET
 
 
 class _ManifestObject(msgspec.Struct):
@@ -91,7 +94,8 @@ def parse_manifest(message: str, data: Any = None) -> Manifest | str:
         parsed = msgspec.convert(manifests[-1], _ManifestObject)
     except (BadRecord, msgspec.ValidationError) as error:
         return f"The JSON object with your steps cannot be read: {error}"
-    return Manifest(tuple(StepReport(step.step_id, _render_output(step.output)) for step in parsed.steps), parsed.variables)
+    steps = (StepReport(step.step_id, _render_output(step.output), step.iteration, step.item) for step in parsed.steps)
+    return Manifest(tuple(steps), parsed.variables)
 
 
 def validate_report(

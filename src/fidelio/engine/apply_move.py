@@ -11,11 +11,12 @@ from msgspec.structs import replace
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
-from fidelio.engine.manifests import MAX_OUTPUT_LENGTH
+from fidelio.engine.manifests import MAX_OUTPUT_LENGTH, is_blank
 from fidelio.engine.moves import Action, PossibleMove, describe_situation
 from fidelio.engine.person_checkpoints import refuse_unanswered
+from fidelio.engine.progress import find_due_items
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
-from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
+from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import LoopIteration, Record, Refusal
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import list_transitions, target_exists
@@ -83,7 +84,7 @@ def _complete_step(workflow: Workflow, record: Record, move: PossibleMove, outpu
     task = move.task
     if task is None or task.step is None:
         return []
-    if move.needs == "output" and not output.strip():
+    if move.needs == "output" and is_blank(output):
         return Refusal("OUTPUT_REQUIRED", f"Step '{task.id}' has no output.", "Say in `output` what came of it.")
     body = {"activity": record.activity, "step": task.id, "at": task.at, "loop": task.loop}
     if output:
@@ -124,7 +125,7 @@ def _choose_items(
     """The items of the loop: those in the record, else those in the request."""
     if loop.type != "forEach":
         return None
-    listed = find_loop_items(loop, collect_values(workflow, record))
+    listed = find_due_items(loop, record, collect_values(workflow, record))
     if listed and requested and tuple(requested) != listed:
         return _refuse_other_items(loop)
     items = listed or tuple(requested or ())

@@ -7,37 +7,55 @@ wrong.
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.definitions.conditions import holds, list_variables
+from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
-from fidelio.engine.record import BY_ANSWER, EventDraft, fold_drafts
+from fidelio.engine.loops import StepReport, check_loops, find_stray_iterations
+from fidelio.engine.record import EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values
 from fidelio.engine.state import Problem, Record
 from fidelio.engine.transition_events import matches_any_transition
-from fidelio.engine.variables import draft_step_variables, find_unset_variables, suggest_report
+from fidelio.engine.variables import (
+    draft_step_variables,
+    find_unset_variables,
+    suggest_report,
+    was_set_before,
+    was_settled_before,
+)
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Activity, Condition, Step, Workflow
+    from fidelio.definitions.models import Activity, Step, Workflow
 
-# An event stores the beginning of an output, enough to recognise it.
+__all__ = [
+    "MAX_ENTRIES",
+    "MAX_OUTPUT_LENGTH",
+    "ActivityReport",
+    "StepReport",
+    "check_activity_manifest",
+    "check_step_manifest",
+    "check_unasked_checkpoints",
+    "draft_reported_steps",
+    "encode_manifest",
+    "is_blank",
+]
+
+# An event stores the beginning of an output, enough to recognise it; of all outputs of a manifest so many characters.
 MAX_OUTPUT_LENGTH = 500
-MAX_ENTRIES = 1_000
+MAX_OUTPUTS_LENGTH = 250_000
+MAX_ITEM_LENGTH = 200
+# Large enough for a loop over several hundred items: an entry is needed for each step of each iteration.
+MAX_ENTRIES = 2_000
 MAX_PROBLEMS = 50
-
-
-class StepReport(msgspec.Struct, frozen=True):
-    """An entry of a step manifest."""
-
-    step_id: str
-    output: str
 
 
 class ActivityReport(msgspec.Struct, frozen=True):
@@ -65,7 +83,8 @@ def check_step_manifest(
         return []
     if manifest is None:
         needed = _find_required_steps(workflow, record, activity) if leaving else []
-        return [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
+        lacking = [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
+        return [*lacking, *(check_loops(workflow, record, ()) if leaving else ())]
     return [
         *(_find_missing(_find_required_steps(workflow, record, activity), manifest) if leaving else ()),
         *(_find_undecided(workflow, record, activity, manifest) if leaving else ()),
@@ -73,6 +92,8 @@ def check_step_manifest(
         *_find_repeated(activity, manifest),
         *_find_out_of_order(activity, manifest),
         *_find_empty(manifest),
+        *find_stray_iterations(activity, manifest),
+        *(check_loops(workflow, record, manifest) if leaving else ()),
         *_find_unanswered(workflow, record, activity, manifest),
         *(_find_missing_iterations(record, activity, manifest) if per_iteration else ()),
     ]
@@ -125,7 +146,7 @@ def draft_reported_steps(workflow: Workflow, record: Record, manifest: Sequence[
 def _find_later_changes(number: int, record: Record, activity: Activity) -> set[str]:
     """The variables that may have been set after the step was due, other than by the actions of a step."""
     authors = {name: record.set_by.get(name, "") for name in record.here.changed}
-    return {name for name, by in authors.items() if not by.startswith("step:") and not _was_set_before(number, by, activity)}
+    return {name for name, by in authors.items() if not by.startswith("step:") and not was_set_before(number, by, activity)}
 
 
 def check_activity_manifest(workflow: Workflow, manifest: Sequence[ActivityReport] | None) -> list[Problem]:
@@ -137,10 +158,28 @@ def check_activity_manifest(workflow: Workflow, manifest: Sequence[ActivityRepor
     return list(islice((problem for entry in manifest for problem in _check_activity_report(workflow, entry)), MAX_PROBLEMS))
 
 
-def encode_manifest(manifest: Iterable[StepReport]) -> list[dict[str, str]]:
+def encode_manifest(manifest: Iterable[StepReport]) -> list[dict[str, Any]]:
     """The manifest as it is stored in an event: bounded in number and length of its entries."""
     entries = list(manifest)[:MAX_ENTRIES]
-    return [{"step_id": entry.step_id[:200], "output": entry.output[:MAX_OUTPUT_LENGTH]} for entry in entries]
+    limit = min(MAX_OUTPUT_LENGTH, MAX_OUTPUTS_LENGTH // max(1, len(entries)))
+    return [_encode_entry(entry, limit) for entry in entries]
+
+
+def _encode_entry(entry: StepReport, limit: int) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"step_id": entry.step_id[:200], "output": entry.output[:limit]}
+    if entry.iteration is not None:
+        encoded["iteration"] = entry.iteration
+    has_item = entry.item is not msgspec.UNSET and len(json.dumps(entry.item)) <= MAX_ITEM_LENGTH
+    return {**encoded, "item": entry.item} if has_item else encoded
+
+
+# Characters that look like nothing although they count as letters or symbols.
+_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159\U00013441\U00013442")
+
+
+def is_blank(text: str) -> bool:
+    """Whether a person would see nothing: only spaces, control characters, zero-width characters, fillers and lone accents."""
+    return all(unicodedata.category(sign)[0] in "CZM" or sign in _FILLERS for sign in text)
 
 
 def _find_certain_steps(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:
@@ -162,23 +201,6 @@ def _find_due_steps(record: Record, activity: Activity) -> Sequence[Step]:
     redirecting = [answer.checkpoint for answer in record.answers if answer.effect.get("transitionTo")]
     until = next((number for number, step in enumerate(activity.steps) if step.checkpoint in redirecting), 0)
     return activity.steps[:until]
-
-
-def was_settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
-    """Whether all variables of the condition had their current value already when the step was due."""
-    names = {name.partition(".")[0] for name in list_variables(condition)}
-    recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
-    return all(_was_set_before(number, record.set_by.get(name, ""), activity) for name in recent)
-
-
-def _was_set_before(number: int, author: str, activity: Activity) -> bool:
-    if author == f"entry:{activity.id}":
-        return True
-    prefix = f"{BY_ANSWER}{activity.id}/"
-    if not author.startswith(prefix):
-        return False
-    checkpoint = author.removeprefix(prefix).rpartition("/")[0]
-    return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
 
 
 def _find_unanswered(
@@ -274,7 +296,7 @@ def _find_longest_increasing_subsequence(numbers: Sequence[int]) -> set[int]:
 
 
 def _find_empty(manifest: Sequence[StepReport]) -> list[Problem]:
-    empty = [entry.step_id for entry in manifest if not entry.output.strip()]
+    empty = [entry.step_id for entry in manifest if is_blank(entry.output)]
     return [Problem("empty-output", phrases.empty_output(dict.fromkeys(empty)))] if empty else []
 
 
@@ -282,7 +304,7 @@ def _check_activity_report(workflow: Workflow, entry: ActivityReport) -> Iterabl
     activity = workflow.activity(entry.activity_id)
     if activity is None and entry.activity_id not in workflow.broken:
         yield Problem("activity-manifest", phrases.unknown_activity(entry.activity_id), advisory=True)
-    if not entry.outcome.strip():
+    if is_blank(entry.outcome):
         yield Problem("activity-manifest", phrases.empty_outcome(entry.activity_id), advisory=True)
     if activity is not None and entry.transition_condition and not matches_any_transition(entry.transition_condition, activity):
         yield Problem(

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
 from fidelio.engine.checkpoints import find_checkpoint_loop, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.loops import check_loops
 from fidelio.engine.person_checkpoints import PERSON_UNASKED, MissingAnswer, find_missing_answers, refuse_unanswered
 from fidelio.engine.progress import (
     ActivityTask,
     count_iterations,
     find_checkpoint_before,
+    find_due_items,
     list_free_checkpoints,
     list_tasks,
 )
 from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
-from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
+from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import Record, Refusal, build_refusal
 from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
+from fidelio.engine.variables import check_required_variables
 from fidelio.errors import Command, Hint, Text
 
 if TYPE_CHECKING:
@@ -242,7 +245,7 @@ class _SituationBuilder:
         loop = next((loop for loop in activity.loops if loop.id == name), None) if activity is not None else None
         if loop is None or loop.type != "forEach" or (running is not None and running.loop == name):
             return False
-        return not find_loop_items(loop, collect_values(self.workflow, self.record))
+        return not find_due_items(loop, self.record, collect_values(self.workflow, self.record))
 
     def _list_transition_moves(self) -> list[PossibleMove]:
         """The moves along the transitions, the open ones first. While a child session has to end first, all are blocked."""
@@ -261,7 +264,11 @@ class _SituationBuilder:
             return PossibleMove("transition", candidate.to, reason=refusal.sentence, code=refusal.code)
         if self.record.fidelity == "advise":
             return PossibleMove("transition", candidate.to)
-        problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
+        problems = [
+            *check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions),
+            *check_loops(self.workflow, self.record, ()),
+            *check_required_variables(self.workflow, self.record),
+        ]
         if (refusal := build_refusal(problems, self.record.fidelity)) is None:
             return PossibleMove("transition", candidate.to)
         reason = Hint(refusal.sentence, " ", refusal.remedy) if refusal.remedy else refusal.sentence

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from fidelio.definitions.conditions import Truth, all_hold, holds, negate
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import collect_instance_values, find_checkpoint_loop, find_naming_steps, needs_person
-from fidelio.engine.progress import has_first_iteration, has_next_iteration
+from fidelio.engine.progress import find_due_items, has_first_iteration, has_next_iteration
 from fidelio.engine.record import COMPLETED, ENTERED, EventContent
-from fidelio.engine.scope import collect_values, find_loop_items, restore_replaced
+from fidelio.engine.scope import collect_values, restore_replaced
 from fidelio.engine.state import CheckpointInstance, LoopAnswers, LoopIteration, Record, Refusal
 
 if TYPE_CHECKING:
@@ -169,13 +169,13 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         steps = find_naming_steps(self.activity, checkpoint.id)
         done = max((self.reported.get(step.id, 0) for step in steps), default=0)
         any_done = max((self.reported.get(step.id, 0) for step in loop.steps), default=0)
-        items = find_loop_items(loop, values) if loop.type == "forEach" else None
+        items = find_due_items(loop, self.record, values) if loop.type == "forEach" else None
         # A list that was shortened or removed after the checkpoint was asked is still as long as it was then.
         total = max(len(items or ()), known.total)
         stopped = loop.break_condition is not None and holds(loop.break_condition, values) is True
         if (items is not None or total) and not stopped:
             return min(total, loop.max_iterations)
-        ran = any_done > 0 or bool(total) or stopped or has_first_iteration(loop, values) is True
+        ran = any_done > 0 or bool(total) or stopped or has_first_iteration(loop, self.record, values) is True
         return max(int(ran), done if checkpoint.condition is None or total else 0)
 
     def _applies_in(self, checkpoint: Checkpoint, iteration: int) -> Truth:

@@ -114,6 +114,49 @@ def repeated_steps(steps: Iterable[str]) -> str:
     return f"Steps reported more than once in manifest: {list_names(steps)}"
 
 
+# The beginning of the sentence about a loop; the report replaces it by one difference for each iteration.
+MISSING_ITERATIONS = "Missing iterations of loop "
+
+
+def missing_iterations(loop: str, groups: Iterable[str]) -> str:
+    return (
+        f"{MISSING_ITERATIONS}'{loop}' in manifest: [{'; '.join(groups)}]. "
+        "A step of a loop has one entry for each iteration, with `iteration` (from 1) or `item`."
+    )
+
+
+def missing_iteration(loop: str, iteration: int, steps: Iterable[str]) -> str:
+    return f"Iteration {iteration} of loop '{loop}' was not reported: {list_names(steps)}"
+
+
+def items_left_out(loop: str, count: int) -> str:
+    return f"Loop '{loop}' has taken no more than its maximum: {count} of its items were left out."
+
+
+def iterations_out_of_range(loop: str, most: int, iterations: Iterable[str]) -> str:
+    return f"Loop '{loop}' has at most {most} iterations; the manifest reports {list_names(iterations)}."
+
+
+def repeated_iterations(loop: str, entries: Iterable[str]) -> str:
+    return f"Steps of loop '{loop}' reported more than once for an iteration: {list_names(entries)}"
+
+
+def foreign_items(loop: str, entries: Iterable[str]) -> str:
+    return f"Loop '{loop}' does not go over these items: {list_names(entries)}"
+
+
+def item_of_other_iteration(loop: str, entries: Iterable[str]) -> str:
+    return f"Entries of loop '{loop}' whose item is not that of their iteration: {list_names(entries)}"
+
+
+def stray_iterations(steps: Iterable[str]) -> str:
+    return f"Steps outside of loops reported with `iteration` or `item`: {list_names(steps)}"
+
+
+def loop_undecided(loop: str, variables: Iterable[str]) -> str:
+    return f"It is not known whether loop '{loop}' is finished: {list_names(variables)} without a value."
+
+
 def empty_output(steps: Iterable[str]) -> str:
     return f"Steps with empty output in manifest: {list_names(steps)}"
 
@@ -128,6 +171,14 @@ def step_condition_not_met(step: str) -> str:
 
 def checkpoint_not_presented(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' was never asked."
+
+
+def checkpoint_dismissed(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' was dismissed although its condition was not known to be false."
+
+
+def answer_below_demand(checkpoint: str, assurance: str) -> str:
+    return f"Checkpoint '{checkpoint}' demands a person, but its answer was only '{assurance}'."
 
 
 def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] = ()) -> str:
@@ -219,6 +270,10 @@ def checkpoint_newer_than_token(checkpoint: str) -> str:
 
 def workflow_mismatch(workflow: str, requested: str) -> str:
     return f"Workflow mismatch: the session token is for '{workflow}' but '{requested[:MAX_NAME_LENGTH]}' was requested."
+
+
+def required_variables(workflow: str, variables: Iterable[str]) -> str:
+    return f"Workflow '{workflow}' cannot work without values for {list_names(variables)}."
 
 
 def undeclared_variables(variables: Iterable[str]) -> str:

@@ -17,17 +17,20 @@ from fidelio.engine.scope import collect_values, find_loop_items
 from fidelio.engine.state import ActivityVisit, LoopIteration, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
+# Prefixes of the authors of variables that change with the work: reports of agents and actions of steps.
+_BY_WORK = ("agent:", "step:")
+
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
 
 
-def has_first_iteration(loop: Loop, values: Mapping[str, Any]) -> Truth:
+def has_first_iteration(loop: Loop, record: Record, values: Mapping[str, Any]) -> Truth:
     """Whether the loop has a first iteration."""
     if loop.type == "doWhile":
         return True
     if loop.type == "while":
         return _while_holds(loop, values)
-    items = find_loop_items(loop, values)
+    items = find_due_items(loop, record, values)
     return None if items is None else bool(items)
 
 
@@ -40,6 +43,24 @@ def has_next_iteration(loop: Loop, running: LoopIteration, values: Mapping[str, 
     if loop.type == "forEach":
         return running.iteration < len(running.items or ())
     return _while_holds(loop, values)
+
+
+def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The items that a loop of the current activity has to go over, if they are known.
+
+    Inside the activity an agent can make the list longer, but not shorter: otherwise it could report an empty list instead of
+    doing the work. The actions of the steps of the loop do not change its list either. What an answer sets counts as it is.
+    """
+    listed, kept = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
+    replaced = find_author(record, loop.over or "").startswith(_BY_WORK) and len(kept) > len(listed or ())
+    return tuple(kept) if replaced else listed
+
+
+def find_author(record: Record, name: str) -> str:
+    """The author of a variable, or of the object that contains it; empty if it is not set."""
+    while name and name not in record.set_by:
+        name = name.rpartition(".")[0]
+    return record.set_by.get(name, "")
 
 
 def count_iterations(loop: Loop, running: LoopIteration) -> int | None:
@@ -129,7 +150,7 @@ def _list_tasks_in_order(workflow: Workflow, record: Record, activity: Activity)
             yield from _list_iteration_tasks(workflow, record, here, loop, values)
             again = has_next_iteration(loop, here.running, values)
         else:
-            again = has_first_iteration(loop, values)
+            again = has_first_iteration(loop, record, values)
         if again is not False:
             yield ActivityTask("loop", loop.id, must=again is True, at=len(activity.steps), loops_over=over)
         finished.append(loop.id)

@@ -277,6 +277,8 @@ def _replace_last_answer(record: Record, last: CheckpointAnswer) -> Record:
 
 def _apply_variables_set(record: Record, event: FoldableEvent) -> Record:
     body, before = event.body, record.set_by
+    if lists := body.get("loop_items"):
+        record = replace(record, here=replace(record.here, loop_items={**record.here.loop_items, **lists}))
     after = _set_variables(record, body["variables"], body["by"])
     # A report that repeats the value of an answer must not become its author: the value would lose the protection of answers.
     confirmed = [name for name, value in body["variables"].items() if _repeats_answer(record, name, value, body["by"])]

@@ -140,6 +140,7 @@ class ActivityVisit(_Value, frozen=True):
     `replaced` has the values before the visit of the variables that agents have set in it, as lists of at most one. `looped`
     are the loops of which an iteration was entered by a move, `in_loops` the answers to their checkpoints, and `started` the
     workflows that triggers have started, one for each child session.
+    `loop_items` are the lists of loops that an agent has replaced in this visit, as they were before.
     """
 
     activity: str = ""
@@ -154,6 +155,7 @@ class ActivityVisit(_Value, frozen=True):
     looped: tuple[str, ...] = ()
     in_loops: dict[str, LoopAnswers] = msgspec.field(default_factory=dict)
     started: tuple[str, ...] = ()
+    loop_items: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
     def note_iteration(self, checkpoint: str, iteration: int = 0, *, total: int = 0) -> ActivityVisit:
         """Note an answer in an iteration, or how many iterations there were when the checkpoint was yielded."""

@@ -208,7 +208,7 @@ def draft_transition(
     target: str,
     *,
     condition: str | None = None,
-    manifest: Sequence[dict[str, str]] | None = None,
+    manifest: Sequence[dict[str, Any]] | None = None,
     warnings: Sequence[str] = (),
     new_visit: bool | None = None,
     candidates: Sequence[CandidateTransition] | None = None,

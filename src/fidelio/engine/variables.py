@@ -13,11 +13,11 @@ from fidelio.definitions.conditions import MISSING, holds, is_equal, list_variab
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
 from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, EventDraft
-from fidelio.engine.scope import collect_reported_values, collect_values
+from fidelio.engine.scope import add_defaults, collect_reported_values, collect_values, find_loop_items
 from fidelio.engine.state import Problem, Record, Refusal
 
 if TYPE_CHECKING:
-    from fidelio.definitions.models import Action, Condition, Step, Workflow
+    from fidelio.definitions.models import Action, Activity, Condition, Step, Workflow
 
 # The record is stored with every event, so values from agents are bounded.
 MAX_VALUE_LENGTH = 16_384
@@ -38,6 +38,20 @@ def suggest_report(workflow: Workflow, names: Iterable[str]) -> str:
     declared = {variable.name for variable in workflow.variables}
     wholes = dict.fromkeys(name if name in declared else name.partition(".")[0] for name in names)
     return f"Report {' and '.join(wholes)} in `variables`."
+
+
+def find_missing_required(workflow: Workflow, variables: Mapping[str, Any]) -> list[str]:
+    """The required variables that have neither a value nor a default."""
+    values = add_defaults(workflow, variables)
+    required = (variable.name for variable in workflow.variables if variable.required)
+    return [name for name in required if look_up(name, values) in (MISSING, None)]
+
+
+def check_required_variables(workflow: Workflow, record: Record) -> list[Problem]:
+    """The required variables that are not set before the first activity. The start has warned of them, so this is a doubt."""
+    names = find_missing_required(workflow, record.variables) if not record.visits else []
+    sentence = phrases.required_variables(workflow.id, names)
+    return [Problem("required-variables", sentence, suggest_report(workflow, names), doubt=True)] if names else []
 
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
@@ -82,7 +96,22 @@ def draft_report(
     for name, value in reported.items():
         part = "not_taken" if _find_contradicting_checkpoint(workflow, record, name, value, person=person) else "variables"
         body.setdefault(part, {})[name] = value
-    return [EventDraft(VARIABLES_SET, body)]
+    return [EventDraft(VARIABLES_SET, {**body, **_keep_replaced_lists(workflow, record, body["variables"])})]
+
+
+def _keep_replaced_lists(
+    workflow: Workflow, record: Record, changed: Mapping[str, Any], *, step: str = ""
+) -> dict[str, dict[str, list[Any]]]:
+    """The lists that loops of the current activity were to go over and that a report or their own `step` replaces."""
+    activity, found = workflow.activity(record.activity), dict[str, list[Any]]()
+    for loop in activity.loops if activity is not None else ():
+        if step and step not in [inner.id for inner in loop.steps]:
+            continue
+        known = find_loop_items(loop, collect_values(workflow, record)) or ()
+        after = find_loop_items(loop, add_defaults(workflow, {**record.variables, **changed}))
+        if after != known and len(known) > len(record.here.loop_items.get(loop.id, ())):
+            found[loop.id] = list(known)
+    return {"loop_items": found} if found else {}
 
 
 def _find_contradicting_checkpoint(workflow: Workflow, record: Record, name: str, value: Any, *, person: bool) -> str:
@@ -117,6 +146,23 @@ def _was_person_demanded(workflow: Workflow | None, activity_id: str, checkpoint
     return workflow is None or found is None or demands_person(workflow, found)
 
 
+def was_settled_before(number: int, condition: Condition, record: Record, activity: Activity) -> bool:
+    """Whether all variables of the condition had their current value already when the step was due."""
+    names = {name.partition(".")[0] for name in list_variables(condition)}
+    recent = [name for name in record.here.changed if name in names or name.partition(".")[0] in names]
+    return all(was_set_before(number, record.set_by.get(name, ""), activity) for name in recent)
+
+
+def was_set_before(number: int, author: str, activity: Activity) -> bool:
+    if author == f"entry:{activity.id}":
+        return True
+    prefix = f"{BY_ANSWER}{activity.id}/"
+    if not author.startswith(prefix):
+        return False
+    checkpoint = author.removeprefix(prefix).rpartition("/")[0]
+    return any(step.checkpoint == checkpoint for step in activity.steps[: number + 1])
+
+
 def check_size(known: Mapping[str, Any], reported: Mapping[str, Any]) -> Refusal | None:
     """Refuse a report that exceeds the limits of a record, at every level."""
     if len({*known, *reported}) > MAX_VARIABLES:
@@ -137,8 +183,9 @@ def draft_step_variables(workflow: Workflow, record: Record, step: Step, *, excl
     """The event that records the `set` actions of a completed step, without the variables in `exclude`."""
     found = evaluate_set_actions(step.actions, collect_values(workflow, record)) if step.actions else {}
     changed = {name: value for name, value in found.items() if name not in exclude}
-    author = f"step:{record.activity}/{step.id}"
-    return [EventDraft(VARIABLES_SET, {"variables": changed, "by": author})] if changed else []
+    body = {"variables": changed, "by": f"step:{record.activity}/{step.id}"}
+    kept = _keep_replaced_lists(workflow, record, changed, step=step.id) if changed else {}
+    return [EventDraft(VARIABLES_SET, {**body, **kept})] if changed else []
 
 
 def evaluate_set_actions(actions: Iterable[Action], values: Mapping[str, Any]) -> dict[str, Any]:

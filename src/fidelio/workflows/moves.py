@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Activity, Workflow
+from fidelio.engine.loops import assign_iterations, check_loops
 from fidelio.engine.manifests import (
     ActivityReport,
     StepReport,
@@ -20,9 +21,10 @@ from fidelio.engine.manifests import (
 )
 from fidelio.engine.person_checkpoints import refuse_unanswered
 from fidelio.engine.record import EventDraft, Record, fold_drafts
-from fidelio.engine.transition_events import check_transition, draft_transition
+from fidelio.engine.transition_events import check_transition, draft_transition, starts_new_visit
 from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import check_unstarted_triggers, collect_returned_variables, draft_child_finished
+from fidelio.engine.variables import check_required_variables
 from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.cancel import find_waiting_parent
@@ -141,8 +143,10 @@ class MoveService:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
         informed = fold_drafts(call.record, report, self._unit.clock())
         candidates = list_transitions(definition.workflow, informed)
-        warnings = self._check_move(definition, call.record, informed, move, candidates, per_iteration=per_iteration)
-        steps = None if move.steps is None else encode_manifest(move.steps)
+        warnings = self._check_move(
+            definition, call.record, informed, move, candidates, new_visit=new_visit, per_iteration=per_iteration
+        )
+        steps = None if move.steps is None else encode_manifest(assign_iterations(definition.workflow, informed, move.steps))
         drafts = draft_transition(
             definition.workflow,
             informed,
@@ -185,6 +189,7 @@ class MoveService:
         move: Move,
         candidates: Sequence[CandidateTransition],
         *,
+        new_visit: bool | None,
         per_iteration: bool,
     ) -> tuple[str, ...]:
         """Return the warnings of a move; raise if it is refused.
@@ -193,10 +198,14 @@ class MoveService:
         """
         workflow, leaving = definition.workflow, move.to != record.activity
         steps = [entry.step_id for entry in move.steps or ()]
+        again = not leaving and new_visit is not False and starts_new_visit(workflow, informed, move.claim, candidates)
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
+            *check_required_variables(workflow, informed),
             *definition.drift,
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
+            # A new visit of the same activity ends the old one: its loops must not be left behind unfinished.
+            *(check_loops(workflow, informed, move.steps or ()) if again else ()),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
             *(check_unstarted_triggers(workflow, informed, steps) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),

@@ -18,8 +18,9 @@ from fidelio.definitions.library.search_path import encode_root
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_current_checkpoint
-from fidelio.engine.record import RESTORED, STARTED, Fidelity, ParentSession, Record, decode_record, encode_record
+from fidelio.engine.record import RESTORED, STARTED, Fidelity, ParentSession, Record, decode_record, encode_record, fold_drafts
 from fidelio.engine.triggers import build_initial_variables, draft_child_started, find_trigger
+from fidelio.engine.variables import check_required_variables
 from fidelio.errors import (
     BadToken,
     DefinitionError,
@@ -183,6 +184,7 @@ class StartService:
             parent = await self._unit.load_claims(parent_claims) if parent_claims is not None else None
             notes = (*([flags["warning"]] if flags.get("warning") else ()), *missing_activity_warnings(workflow))
             decision = await self._decide_start(options, origin, workflow, parent)
+            notes = (*notes, *_warn_of_missing_variables(workflow, fold_drafts(Record(), decision.events, began)))
             return replace(decision, result=StartResult(workflow, **flags), warnings=notes)
 
         async def commit(call: WorkflowCall, decision: WorkflowDecision[StartResult]) -> CallResult[StartResult]:
@@ -296,6 +298,10 @@ def _claimed_position(origin: _Origin, workflow: Workflow) -> dict[str, Any]:
     has_activity = workflow.activity(origin.claims.act or "") is not None
     position = {"activity": origin.claims.act} if has_activity else {}
     return {**position, "unverified": True, "claims_to_continue": origin.claims_to_continue}
+
+
+def _warn_of_missing_variables(workflow: Workflow, record: Record) -> list[str]:
+    return [f"{problem.sentence} {problem.remedy}" for problem in check_required_variables(workflow, record)]
 
 
 def _refuse_other_workflow(options: StartInput, record: Record) -> None:

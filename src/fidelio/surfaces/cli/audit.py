@@ -48,12 +48,13 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
 
 @click.command("report")
 @click.argument("session")
+@click.option("--check", is_flag=True, help="Exit with 1 if there is any difference, also in a child session.")
 @json_option
 @with_cli_context
-def report_command(cli: CliContext, session: str, as_json: bool) -> None:
+def report_command(cli: CliContext, session: str, check: bool, as_json: bool) -> int:
     """Compare SESSION with its definition: what was required, what happened, where they differ, who answered what.
 
-    The definition is the one that the session started with. The hash chain of the session is verified too.
+    The definition is the one that the session started with. The hash chains of the session and its children are verified too.
     """
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
@@ -61,6 +62,7 @@ def report_command(cli: CliContext, session: str, as_json: bool) -> None:
         print_json({**to_builtins(report), "differences": report.differences, "chain": proof})
     else:
         _print_report(cli, report, verdict)
+    return 1 if check and report.differences else 0
 
 
 async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
@@ -76,7 +78,11 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
 async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
     async with cli.records() as records:
         found = await records.find(session)
-        return await records.report(found.id), await records.verify(found.id)
+        report, verdict = await records.report(found.id), await records.verify(found.id)
+        for child in report.iter_children():
+            if child.workflow:
+                await records.verify(child.session)
+        return report, verdict
 
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
@@ -95,8 +101,20 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
         click.echo("\nRefused calls")
         for refused in report.refused:
             click.echo(f"  {format_iso(refused.at)}  {escape_line(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
+    _print_children(report)
     count = len(report.differences)
     click.echo(f"\n{count} difference{'' if count == 1 else 's'} between the definition and what happened.")
+
+
+def _print_children(report: Report) -> None:
+    children = list(report.iter_children())
+    if children:
+        click.echo("\nChild sessions")
+    for child in children:
+        click.echo(f"  {escape_line(child.workflow or 'unknown')}, session {child.session}: {_describe_end(child)}")
+        own = [*(text for visit in child.visits for text in visit.differences), *child.own_differences]
+        for difference in own:
+            click.echo(f"  ! {escape_line(difference)}")
 
 
 def _iter_facts(report: Report) -> Iterator[str]:

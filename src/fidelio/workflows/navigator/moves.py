@@ -13,14 +13,17 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Workflow
+from fidelio.engine import phrases
 from fidelio.engine.apply_move import MoveRequest
 from fidelio.engine.checkpoints import find_current_checkpoint
 from fidelio.engine.moves import Situation, describe_situation
 from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fold_drafts
+from fidelio.engine.state import build_refusal
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import ends_workflow, list_transitions, select_open
 from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
-from fidelio.errors import Command, DefinitionError, Hint, SessionNotFound
+from fidelio.engine.variables import check_required_variables, find_missing_required
+from fidelio.errors import Command, DefinitionError, Hint, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
@@ -72,11 +75,23 @@ def with_server_level(unit: WorkflowUnit, record: Record) -> Record:
 
 def draft_first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
     """Draft the entry into the first activity of a new session, if only a single activity can be entered."""
+    if build_refusal(check_required_variables(workflow, record), record.fidelity) is not None:
+        return []
     candidates = list_transitions(workflow, record)
     entries = () if workflow.independent else select_open(candidates)
     if len(entries) != 1 or ends_workflow(workflow, entries[0].to):
         return []
     return draft_transition(workflow, record, entries[0].to, candidates=candidates)
+
+
+def refuse_missing_variables(workflow: Workflow, record: Record) -> None:
+    """Refuse to start without the required variables: the caller can still give them."""
+    if missing := find_missing_required(workflow, record.variables):
+        raise WorkflowRefusal(
+            phrases.required_variables(workflow.id, missing),
+            remedy=f"Give {' and '.join(missing)} in `initial_variables`.",
+            reason="required-variables",
+        )
 
 
 def find_elicited_option(record: Record, act: MoveRequest, elicited: Collection[str]) -> str | None:
@@ -172,7 +187,7 @@ class MovePlanner:
         start = self._starts.build_start(definition, parent.agent, parent=current_parent, **inherited)
         session, first = new_session_id(), [EventDraft(start.event.type, dict(start.event.body))]
         initial = fold_drafts(Record(), first, self._unit.clock())
-        entry = draft_first_entry(definition, initial)
+        entry = draft_first_entry(definition, with_server_level(self._unit, initial))
         child = build_new_call(session, initial, parent.agent)
         after = fold_drafts(initial, entry, self._unit.clock())
         due = find_fired_triggers(definition, initial, after) if depth < MAX_CHILD_DEPTH else []

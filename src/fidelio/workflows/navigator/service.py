@@ -35,6 +35,7 @@ from fidelio.workflows.navigator.moves import (
     draft_first_entry,
     find_elicited_option,
     is_end,
+    refuse_missing_variables,
     with_server_level,
     yield_next_checkpoint,
 )
@@ -109,6 +110,7 @@ class NavigatorService:
         start = self._planner.build_start(definition.workflow, agent, variables, f"agent:{agent}")
         initial = fold_drafts(Record(), [EventDraft(start.event.type, dict(start.event.body))], began)
         warnings = self._unit.check_report(definition.workflow, initial, variables, definition.drift)
+        refuse_missing_variables(definition.workflow, initial)
         call = build_new_call(session, initial, agent)
         consequences = await self._planner.plan(call, definition.workflow, draft_first_entry(definition.workflow, initial))
         message, child = messages.describe_start(definition.workflow), consequences.child

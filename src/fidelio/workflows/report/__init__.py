@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from fidelio.definitions.models.workflow import parse_snapshot
+from fidelio.engine.record import CHILD_STARTED
+from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
 from fidelio.workflows.report.builder import build_report
@@ -16,8 +18,12 @@ from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, 
 __all__ = ["RefusedCall", "Report", "ReportedAnswer", "ReportedCancellation", "Visit", "report_session"]
 
 
-async def report_session(ledger: Ledger, session: str) -> Report:
-    """Read the events, the snapshot and the requests of a session, and build its report."""
+# Children of children are reported down to this depth; a record cannot make the report run without end.
+MAX_DEPTH = 64
+
+
+async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Report:
+    """Read the events, the snapshot and the requests of a session, and build its report and those of its children."""
     events = await all_events(ledger, session)
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
@@ -28,4 +34,15 @@ async def report_session(ledger: Ledger, session: str) -> Report:
     questions = {request.id: request.question async for request in requests}
     for answer in (answer for visit in report.visits for answer in visit.answers):
         answer.question = questions.get(answer.request, answer.question)
+    started = [event.body["session"] for event in events if event.type == CHILD_STARTED and not event.redacted]
+    for child in dict.fromkeys(started) if depth < MAX_DEPTH else ():
+        report.children.append(await _report_child(ledger, child, depth + 1))
     return report
+
+
+async def _report_child(ledger: Ledger, session: str, depth: int) -> Report:
+    """The report of a child; an empty one if the child is in the ledger of another server."""
+    try:
+        return await report_session(ledger, session, depth=depth)
+    except SessionNotFound:
+        return Report(session)

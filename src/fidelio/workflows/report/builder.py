@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.conditions import holds
+from fidelio.definitions.conditions import Truth, holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.manifests import was_settled_before
+from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
+from fidelio.engine.loops import StepReport, find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -31,14 +32,18 @@ from fidelio.engine.record import (
     STEP_COMPLETED,
     VARIABLES_SET,
     YIELDED,
+    OpenCheckpoint,
     Record,
     fold,
 )
 from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.variables import find_contradictions
+from fidelio.engine.variables import find_contradictions, was_settled_before
 from fidelio.ledger.model import Event
 from fidelio.workflows.cancel import END_SESSION
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
+
+# Assurances that do not stand for a person.
+_WEAK = ("relayed", "timer")
 
 
 def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
@@ -56,6 +61,7 @@ class _VisitState(msgspec.Struct):
     checkpoints: set[str] = msgspec.field(default_factory=set)
     done: set[str] = msgspec.field(default_factory=set)
     started: set[str] = msgspec.field(default_factory=set)
+    reports: list[StepReport] = msgspec.field(default_factory=list)
 
 
 class _Builder(msgspec.Struct):
@@ -65,6 +71,7 @@ class _Builder(msgspec.Struct):
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
     visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
+    held_when_asked: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""
@@ -89,6 +96,14 @@ class _Builder(msgspec.Struct):
 
     def activity(self, name: str) -> Activity | None:
         return self.definition.activity(name) if self.definition is not None else None
+
+    def find_checkpoint(self, waiting: OpenCheckpoint) -> Checkpoint | None:
+        activity = self.activity(waiting.activity)
+        return find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
+
+    def evaluate(self, checkpoint: Checkpoint) -> Truth:
+        """The truth of the condition of a checkpoint. A declared default counts as a value."""
+        return evaluate_condition(self.definition, self.record, checkpoint) if self.definition is not None else None
 
     def add_visit(self, name: str, event: Event) -> None:
         activity = self.activity(name)
@@ -178,7 +193,9 @@ def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
         names = {entry["step_id"] for entry in event.body["manifest"]}
         visit.done = [*(entry for entry in visit.done if entry["step_id"] not in names), *event.body["manifest"]]
         builder.visit_state.done |= names
-    _add_differences(visit, warnings)
+        builder.visit_state.reports += [_decode_entry(entry) for entry in event.body["manifest"]]
+    # Each missing iteration is a difference of its own; the warning names them all in one sentence.
+    _add_differences(visit, [text for text in warnings if not text.startswith(phrases.MISSING_ITERATIONS)])
     activity = builder.activity(visit.activity)
     if goes_on or activity is None:
         return
@@ -186,6 +203,22 @@ def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
     # After an answer that forces a transition, the rest of the activity is not required.
     if not builder.record.forced:
         _add_omissions(builder, visit, activity)
+        _add_loop_omissions(builder, visit)
+
+
+def _decode_entry(entry: Mapping[str, Any]) -> StepReport:
+    return StepReport(entry["step_id"], entry["output"], entry.get("iteration"))
+
+
+def _add_loop_omissions(builder: _Builder, visit: Visit) -> None:
+    """Add the iterations of loops that were due and not reported, and the items beyond the maximum of a loop."""
+    definition, record = builder.definition, builder.record
+    if definition is None:
+        return
+    missing = find_missing_iterations(definition, record, builder.visit_state.reports)
+    texts = [phrases.missing_iteration(found.loop, found.iteration, found.steps) for found in missing if not found.doubt]
+    left_out = [phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record)]
+    _add_differences(visit, [*texts, *left_out])
 
 
 def _add_differences(visit: Visit, sentences: Sequence[str]) -> None:
@@ -239,6 +272,7 @@ def _is_certainly_due(builder: _Builder, checkpoint: Checkpoint, steps: Sequence
 def _on_step_completed(builder: _Builder, event: Event) -> None:
     """Add a step of the navigator dialect, which reports each step by itself instead of a manifest."""
     builder.visit_state.done.add(event.body["step"])
+    builder.visit_state.reports.append(StepReport(event.body["step"], "", event.body.get("iteration")))
     for visit in builder.report.visits[-1:]:
         visit.has_manifest = True
         visit.done.append({"step_id": event.body["step"], "output": event.body.get("output", "")})
@@ -260,6 +294,9 @@ def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None
     for visit in builder.report.visits[-1:]:
         question = _find_question(builder, visit, checkpoint)
         visit.answers.append(ReportedAnswer(checkpoint, question, entry["request"], time, demanded=demanded))
+        activity = builder.activity(visit.activity)
+        known = find_checkpoint(activity, checkpoint) if activity is not None else None
+        builder.held_when_asked[entry["request"]] = known is not None and builder.evaluate(known) is True
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
@@ -276,6 +313,23 @@ def _on_answered(builder: _Builder, event: Event) -> None:
     answer.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
     answer.option, answer.by = body.get("option", ""), body["by"]
     answer.channel, answer.assurance, answer.after_ms = body["channel"], body["assurance"], body["after_ms"]
+    for visit in builder.report.visits:
+        if answer in visit.answers:
+            _add_differences(visit, list(_find_weak_answer(builder, answer)))
+
+
+def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str]:
+    """Yield how the answer falls short of its checkpoint: dismissed without need, or not given by a person who was demanded."""
+    waiting = next((entry for entry in builder.record.pending if entry.request == answer.request), None)
+    checkpoint = builder.find_checkpoint(waiting) if waiting is not None else None
+    if builder.definition is None or waiting is None or checkpoint is None:
+        return
+    if answer.state == "dismissed":
+        # A condition that held when it was asked may have been changed in order to get rid of the question.
+        if builder.held_when_asked.get(answer.request) or builder.evaluate(checkpoint) is not False:
+            yield phrases.checkpoint_dismissed(checkpoint.id)
+    elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
+        yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
 
 
 def _iter_answers(builder: _Builder) -> Iterator[ReportedAnswer]:
@@ -305,9 +359,8 @@ def _on_child_finished(builder: _Builder, event: Event) -> None:
 
 def _on_loop_advanced(builder: _Builder, event: Event) -> None:
     if event.body["iteration"] == 1 and (left := event.body.get("left_out")):
-        difference = f"Loop '{event.body['loop']}' has taken no more than its maximum: {left} of its items were left out."
         for visit in builder.report.visits[-1:]:
-            _add_differences(visit, [difference])
+            _add_differences(visit, [phrases.items_left_out(event.body["loop"], left)])
 
 
 def _on_called(builder: _Builder, event: Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ class Visit(msgspec.Struct, rename=_VISIT_KEYS):
     left_at: int | None = None
     steps: list[str] = []
     loop_steps: list[str] = []
-    done: list[dict[str, str]] = []
+    done: list[dict[str, Any]] = []
     has_manifest: bool = False
     answers: list[ReportedAnswer] = []
     unopened_checkpoints: list[str] = []
@@ -80,7 +81,8 @@ class Report(msgspec.Struct):
     `set_by` maps variables to the actors that set them. `found_in` is the root from which the definition was loaded, empty if
     it was not recorded. `drift` says how the files differed from those that the session began with, and `snapshot_calls` counts
     the calls that were served from the snapshot for that reason. `ended_unchecked_by` is the actor and channel of an end
-    without the definition, which only earlier versions have recorded.
+    without the definition, which only earlier versions have recorded. `children` are the reports of its child sessions; one
+    without a workflow cannot be read here.
     """
 
     session: str
@@ -106,6 +108,7 @@ class Report(msgspec.Struct):
     variables: dict[str, Any] = {}
     set_by: dict[str, str] = {}
     never_entered: list[str] = []
+    children: list[Report] = []
 
     @property
     def completed(self) -> bool:
@@ -113,5 +116,29 @@ class Report(msgspec.Struct):
 
     @property
     def differences(self) -> list[str]:
+        """All differences between the definition and what happened, with those of the child sessions."""
         found = [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]
-        return [*found, "The session was ended before its workflow was."] if self.cancelled is not None else found
+        return [*found, *self.own_differences, *self._iter_child_differences()]
+
+    @property
+    def own_differences(self) -> list[str]:
+        """The differences that concern the session as a whole."""
+        ended = f"The session was ended without its definition, by {self.ended_unchecked_by}."
+        found = [
+            ("The session was ended before its workflow was.", self.cancelled is not None),
+            ("The session was rebuilt from a token whose seal could not be checked.", self.unverified),
+            (ended, bool(self.ended_unchecked_by)),
+            ("The session cannot be read here, so it was not checked.", not self.workflow),
+        ]
+        return [*(text for text, holds in found if holds), *self.drift]
+
+    def iter_children(self) -> Iterator[Report]:
+        """All child sessions, also those of child sessions."""
+        for child in self.children:
+            yield child
+            yield from child.iter_children()
+
+    def _iter_child_differences(self) -> Iterator[str]:
+        for child in self.children:
+            name = f"{child.workflow} ({child.session})" if child.workflow else child.session
+            yield from (f"{name}: {text}" for text in child.differences)

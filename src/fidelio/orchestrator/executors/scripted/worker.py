@@ -3,8 +3,9 @@
 It shows what the conductor expects of a worker and does no real work. Its prompt holds the token of a session that has entered
 the activity, as `session_token: TOKEN` or as JSON with that key. It loads the activity and the skills of its steps, yields at
 every checkpoint of a step and at the unattached checkpoints of the activity, waits for the answer and continues. A step or a
-checkpoint whose condition is known to be false is skipped, and no loop is entered. A line `steps: A, B` in the prompt limits
-the work to these steps, inside of a loop or not.
+checkpoint whose condition is known to be false is skipped. A loop is repeated for each item of its list or while its condition
+is known to hold, and its entries have the number of their `iteration`. A line `steps: A, B` in the prompt limits the work to
+these steps, inside of a loop or not.
 
 Its result, as text and as data, is what every worker finishes with:
 
@@ -23,8 +24,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fidelio.definitions.conditions import holds
-from fidelio.definitions.models import Activity, Checkpoint, Step
+from fidelio.definitions.conditions import holds, look_up
+from fidelio.definitions.models import Activity, Checkpoint, Loop, Step
 from fidelio.definitions.reading.toon import parse
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client.client import extract_text
@@ -82,7 +83,29 @@ class _Worker:
         for checkpoint in unattached:
             await self._stop_at(activity, checkpoint)
         done = [await self._do(activity, step) for step in self._steps(activity) if self._applies(step)]
+        for loop in activity.loops if self._listed is None else ():
+            done += await self._repeat(activity, loop)
         return {"steps": done, "variables": {}}
+
+    async def _repeat(self, activity: Activity, loop: Loop) -> list[dict[str, Any]]:
+        done, iteration = list[dict[str, Any]](), 0
+        while iteration < loop.max_iterations and (item := self._next_item(loop, iteration)) is not None:
+            iteration += 1
+            for step in loop.steps:
+                if applies(step, {**self._variables, **item}):
+                    done.append({**await self._do(activity, step), "iteration": iteration})
+            if loop.break_condition is not None and holds(loop.break_condition, {**self._variables, **item}):
+                break
+        return done
+
+    def _next_item(self, loop: Loop, done: int) -> dict[str, Any] | None:
+        """The item of the next iteration by the name of the loop's variable; None if the loop is finished."""
+        if loop.type == "forEach":
+            items = look_up(loop.over or "", self._variables)
+            more = isinstance(items, list) and done < len(items)
+            return None if not more else {loop.variable: items[done]} if loop.variable else {}
+        first = loop.type == "doWhile" and not done
+        return {} if first or (loop.condition is not None and holds(loop.condition, self._variables)) else None
 
     def _steps(self, activity: Activity) -> Iterable[Step]:
         if self._listed is None:
@@ -94,7 +117,7 @@ class _Worker:
         result = await self._call("get_activity")
         return parse_activity(extract_text(result)), list((result.get("_meta") or {}).get("unattached_checkpoints", ()))
 
-    async def _do(self, activity: Activity, step: Step) -> dict[str, str]:
+    async def _do(self, activity: Activity, step: Step) -> dict[str, Any]:
         if step.checkpoint:
             await self._stop_at(activity, step.checkpoint)
         if step.skill:

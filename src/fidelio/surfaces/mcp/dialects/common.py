@@ -144,7 +144,7 @@ def build_move(arguments: NextActivity) -> Move:
     return Move(
         arguments.activity_id,
         none_if_unset(arguments.transition_condition),
-        None if steps is None else [StepReport(entry.step_id, entry.output) for entry in steps],
+        None if steps is None else [StepReport(e.step_id, e.output, e.iteration, e.item) for e in steps],
         None
         if activities is None
         else [ActivityReport(e.activity_id, e.outcome, none_if_unset(e.transition_condition)) for e in activities],

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-# With the length limit of an entry this bounds a manifest to about ten megabytes; real ones are far smaller.
-MAX_MANIFEST_ENTRIES = 500
+# An entry is needed for each step of each iteration of a loop. The limits of the transports bound the bytes.
+MAX_MANIFEST_ENTRIES = 2_000
 Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
 Variables = Annotated[
     dict[str, Any],
@@ -62,6 +62,18 @@ class StepEntry(msgspec.Struct):
 
     step_id: Annotated[str, Meta(max_length=256)]
     output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
+    iteration: (
+        Annotated[
+            int,
+            Meta(
+                ge=1, lt=1 << 31, description="For a step of a loop: its iteration, from 1. One entry per step and iteration."
+            ),
+        ]
+        | None
+    ) = None
+    item: Annotated[
+        Any, Meta(description="For a step of a forEach loop, instead of iteration: the item of the list, as it is on record.")
+    ] = msgspec.UNSET
 
 
 class ActivityEntry(msgspec.Struct):
@@ -90,7 +102,7 @@ class NextActivity(msgspec.Struct):
     ] = msgspec.UNSET
     step_manifest: Annotated[
         Annotated[list[StepEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
-        Meta(description="The steps of the activity you leave, in order, with their output."),
+        Meta(description="The steps of the activity you leave, in order, with their output; those of loops with iteration."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
         Annotated[list[ActivityEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,

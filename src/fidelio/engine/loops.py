@@ -1,0 +1,361 @@
+"""Loops as work: the iterations that are due when an activity is left, and those that a manifest lacks.
+
+The list that the record knew counts, and each of its items is an iteration, up to the maximum. A loop with a condition is due
+until a recorded variable ends it. A break condition ends both. An entry belongs to an iteration by its number or by its item;
+an entry with neither, as older agents send it, counts for the next iteration in which its step is not reported. Iterations that
+single moves have carried out are on record and need not be reported again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fidelio.definitions.conditions import holds
+from fidelio.engine import phrases
+from fidelio.engine.progress import find_author, find_due_items
+from fidelio.engine.record import BY_ANSWER
+from fidelio.engine.scope import collect_reported_values, collect_values, find_loop_items
+from fidelio.engine.state import Problem, Record
+from fidelio.engine.variables import find_unset_variables, suggest_report, was_settled_before
+
+if TYPE_CHECKING:
+    from fidelio.definitions.models import Activity, Condition, Loop, Step, Workflow
+
+# A sentence names so many groups of iterations, and a report so many iterations of a loop.
+MAX_GROUPS = 20
+MAX_MISSING = 10_000
+# The iterations of an item, by the text of the item.
+_Numbers = dict[str, dict[int, None]]
+
+
+class StepReport(msgspec.Struct, frozen=True):
+    """An entry of a step manifest. A step of a loop has the number of its iteration, from 1, or the item of the loop."""
+
+    step_id: str
+    output: str
+    iteration: int | None = None
+    item: Any = msgspec.UNSET
+
+
+class MissingIteration(msgspec.Struct, frozen=True):
+    """An iteration that was due, and its steps that were not reported. `doubt`: only a default value says that it was due."""
+
+    loop: str
+    iteration: int
+    steps: tuple[str, ...]
+    doubt: bool = False
+
+
+def assign_iterations(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> list[StepReport]:
+    """The manifest in which entries that name an item have the number of its iteration, where the record knows it.
+
+    Of equal items each entry of a step takes the next one.
+    """
+    loops = {step.id: loop for loop in _list_loops(workflow, record) for step in loop.loop.steps}
+    taken = {(entry.step_id, entry.iteration) for entry in manifest}
+    result = list[StepReport]()
+    for entry in manifest:
+        loop = loops.get(entry.step_id) if entry.iteration is None and _has_item(entry) else None
+        numbers = loop.find_numbers(entry.item) if loop is not None else ()
+        free = next((number for number in numbers if (entry.step_id, number) not in taken), None)
+        # A second entry for an item is doubled, not foreign: it gets the number that it repeats.
+        number = free or next(iter(numbers), None)
+        taken.add((entry.step_id, number))
+        result.append(entry if number is None else replace(entry, iteration=number))
+    return result
+
+
+def find_missing_iterations(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> Iterator[MissingIteration]:
+    """The iterations of the loops of the current activity that were due and lack a required step."""
+    assigned = assign_iterations(workflow, record, manifest)
+    for loop in _list_loops(workflow, record):
+        yield from loop.find_missing(loop.collect_entries(assigned))
+
+
+def list_left_out(workflow: Workflow, record: Record) -> list[tuple[str, int]]:
+    """The loops of the current activity with more items than their maximum, and how many exceed it."""
+    counts = [(loop.loop.id, len(loop.items or ()) - loop.loop.max_iterations) for loop in _list_loops(workflow, record)]
+    return [(name, count) for name, count in counts if count > 0]
+
+
+def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> list[Problem]:
+    """The problems of the loops of the activity that is left: one sentence for each loop with what is missing."""
+    loops = _list_loops(workflow, record)
+    assigned = assign_iterations(workflow, record, manifest) if loops else []
+    return [problem for loop in loops for problem in loop.check(loop.collect_entries(assigned))]
+
+
+def find_stray_iterations(activity: Activity, manifest: Iterable[StepReport]) -> list[Problem]:
+    """Entries of steps outside of loops that name an iteration or an item."""
+    inside = {step.id for step in activity.loop_steps}
+    tagged = (entry for entry in manifest if entry.iteration is not None or (_has_item(entry) and entry.item is not None))
+    stray = dict.fromkeys(entry.step_id for entry in tagged if entry.step_id not in inside)
+    return [Problem("wrong-iterations", phrases.stray_iterations(stray))] if stray else []
+
+
+class _Entries(msgspec.Struct, frozen=True):
+    """The entries of a loop: how often each step is reported for each iteration, and what could not be assigned."""
+
+    counts: Counter[tuple[str, int]]
+    named: int  # the highest iteration that an entry names
+    foreign_items: tuple[str, ...]
+    contradictions: tuple[str, ...]
+
+    @property
+    def highest(self) -> int:
+        return max((iteration for _, iteration in self.counts), default=0)
+
+
+class _Due(msgspec.Struct, frozen=True):
+    """How many iterations were due, and how many of them without default values. `undecided` may make more of them due."""
+
+    count: int
+    certain: int
+    undecided: Condition | None = None
+
+
+def _list_loops(workflow: Workflow, record: Record) -> list[_LoopWork]:
+    """The loops of the current activity. After an answer that leads elsewhere none is due."""
+    activity = workflow.activity(record.activity)
+    if activity is None or record.forced or not activity.loops:
+        return []
+    values, reported = collect_values(workflow, record), collect_reported_values(workflow, record)
+    return [
+        _LoopWork(workflow, record, activity, loop, values, reported, *_find_items(record, loop, values))
+        for loop in activity.loops
+    ]
+
+
+class _LoopWork(msgspec.Struct, frozen=True):
+    """A loop of the current activity, its items if they are known, and the iterations of each item."""
+
+    workflow: Workflow
+    record: Record
+    activity: Activity
+    loop: Loop
+    values: dict[str, Any]
+    reported: dict[str, Any]
+    items: tuple[Any, ...] | None
+    numbers: _Numbers
+
+    def find_numbers(self, item: Any) -> Collection[int]:
+        return self.numbers.get(_item_key(item), ())
+
+    def collect_entries(self, manifest: Iterable[StepReport]) -> _Entries:
+        """The entries of the steps of this loop, after their iterations are assigned."""
+        steps, counts = {step.id for step in self.loop.steps}, Counter[tuple[str, int]]()
+        foreign, contradictions, unnamed = list[str](), list[str](), list[str]()
+        for entry in manifest:
+            has_item = self.items is not None and _has_item(entry) and (entry.item is not None or self.find_numbers(None))
+            if entry.step_id not in steps:
+                continue
+            if entry.iteration is None and has_item:
+                foreign.append(f"{entry.step_id}: {_shorten(entry.item)}")
+            elif entry.iteration is None:
+                unnamed.append(entry.step_id)
+            elif has_item and entry.iteration not in self.find_numbers(entry.item):
+                contradictions.append(f"{entry.step_id} in {entry.iteration}: {_shorten(entry.item)}")
+            else:
+                counts[entry.step_id, entry.iteration] += 1
+        named = max((iteration for _, iteration in counts), default=0)
+        _count_unnamed(counts, unnamed, self._most)
+        return _Entries(counts, named, tuple(foreign), tuple(contradictions))
+
+    def check(self, entries: _Entries) -> Iterator[Problem]:
+        yield from self._check_missing(entries)
+        yield from self._check_range(entries)
+        name, declared = self.loop.id, Counter(step.id for step in self.loop.steps)
+        twice = [f"{step} in {iteration}" for (step, iteration), count in entries.counts.items() if count > declared[step]]
+        if twice:
+            yield Problem("repeated-steps", phrases.repeated_iterations(name, twice))
+        if entries.foreign_items:
+            yield Problem("wrong-iterations", phrases.foreign_items(name, entries.foreign_items))
+        if entries.contradictions:
+            yield Problem("wrong-iterations", phrases.item_of_other_iteration(name, entries.contradictions))
+        if not self._is_over:
+            yield from self._find_unknown(entries)
+
+    def find_missing(self, entries: _Entries) -> Iterator[MissingIteration]:
+        """The iterations that were due and lack a required step."""
+        due = self._count_due(entries)
+        for iteration in range(1, min(due.count, MAX_MISSING) + 1) if not self._is_over else ():
+            lacking = [step for step in self.loop.steps if not self._is_done(step, iteration, entries)]
+            steps = tuple(step.id for step in lacking if self._is_certain(step, iteration))
+            if steps:
+                yield MissingIteration(self.loop.id, iteration, steps, doubt=iteration > due.certain)
+
+    def _check_missing(self, entries: _Entries) -> Iterator[Problem]:
+        for doubt, group in groupby(self.find_missing(entries), lambda found: found.doubt):
+            found = list(group)
+            example = {"step_id": found[0].steps[0], "output": "...", "iteration": found[0].iteration}
+            remedy = f"Do them and add an entry for each step and iteration, such as {json.dumps(example)}."
+            sentence = phrases.missing_iterations(self.loop.id, _describe_groups(found))
+            yield Problem("missing-iterations", sentence, remedy, doubt=doubt)
+
+    def _check_range(self, entries: _Entries) -> Iterator[Problem]:
+        """Entries for iterations that the loop does not have. A mere default does not prove an agent wrong.
+
+        An answer may have shortened the list after the iterations were done.
+        """
+        if find_author(self.record, self.loop.over or "").startswith(BY_ANSWER):
+            return
+        beyond = dict.fromkeys(str(iteration) for _, iteration in entries.counts if iteration > self._most)
+        if beyond:
+            is_reported = self.items is None or find_loop_items(self.loop, self.reported) is not None
+            sentence = phrases.iterations_out_of_range(self.loop.id, self._most, beyond)
+            yield Problem("wrong-iterations", sentence, doubt=not is_reported)
+
+    def _find_unknown(self, entries: _Entries) -> Iterator[Problem]:
+        """What has to be known before it can be said whether the loop is finished. These are doubts."""
+        due, loop, names = self._count_due(entries), self.loop, list[str]()
+        if loop.type == "forEach" and loop.over and self.items is None:
+            names = [loop.over]
+        elif due.undecided is not None:
+            names = find_unset_variables([due.undecided], self.workflow, self.record)
+        if names:
+            remedy = suggest_report(self.workflow, names)
+            yield Problem("not-known", phrases.loop_undecided(loop.id, names), remedy, doubt=True)
+        for step in loop.steps:
+            yield from self._find_undecided(step, due.count, entries)
+
+    def _find_undecided(self, step: Step, count: int, entries: _Entries) -> Iterator[Problem]:
+        """A step that was not reported for an iteration and whose condition depends on unset variables."""
+        if not step.required or step.condition is None:
+            return
+        lacking = (number for number in range(1, count + 1) if not self._is_done(step, number, entries))
+        truths = (holds(step.condition, self._scope(number), reported_only=True) for number in islice(lacking, MAX_GROUPS))
+        if None in truths:
+            names = find_unset_variables([step.condition], self.workflow, self.record)
+            remedy = suggest_report(self.workflow, names)
+            yield Problem("not-known", phrases.step_undecided(step.id, names), remedy, doubt=True)
+
+    def _count_due(self, entries: _Entries) -> _Due:
+        loop = self.loop
+        reached = min(max(entries.highest, self._begun), loop.max_iterations)
+        is_broken = loop.break_condition is not None and bool(
+            holds(loop.break_condition, {**self.values, **self._item_value(max(reached, 1))})
+        )
+        if loop.type == "forEach":
+            total = min(len(self.items or ()), loop.max_iterations)
+            count = min(total, max(reached, 1)) if is_broken else total
+            return _Due(count, count)
+        begun = min(max(entries.named, self._begun), loop.max_iterations)
+        if reached >= loop.max_iterations or (is_broken and reached):
+            return _Due(reached, begun)
+        return self._count_due_by_condition(reached, begun)
+
+    def _count_due_by_condition(self, reached: int, begun: int) -> _Due:
+        """A further iteration is due if the condition holds; the first one of a `doWhile` loop always is."""
+        condition = self.loop.condition
+        truth = holds(condition, self.values) if condition is not None else False
+        reported = holds(condition, self.reported, reported_only=True) if condition is not None else None
+        undecided = condition if truth is None else None
+        if self.loop.type == "doWhile" and not reached:
+            return _Due(1, 0 if reported is None else 1, undecided)
+        # Entries without a number are no proof that an iteration was begun while it is unknown whether it was due.
+        return _Due(reached + (truth is True), begun if reported is None else reached + (reported is True), undecided)
+
+    @property
+    def _most(self) -> int:
+        """The number of iterations that the loop can have."""
+        return self.loop.max_iterations if self.items is None else min(len(self.items), self.loop.max_iterations)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.loop.id in self.record.here.loops_over
+
+    @property
+    def _begun(self) -> int:
+        """The iteration that single moves have reached."""
+        running = self.record.here.running
+        return running.iteration if running is not None and running.loop == self.loop.id else 0
+
+    def _is_done(self, step: Step, iteration: int, entries: _Entries) -> bool:
+        running = self.record.here.running
+        if running is not None and iteration <= self._begun:
+            behind = iteration < self._begun or step.id in [earlier.id for earlier in self.loop.steps[: running.at]]
+            if behind or step.id in running.done:
+                return True
+        return entries.counts[step.id, iteration] > 0
+
+    def _is_certain(self, step: Step, iteration: int) -> bool:
+        """Whether the step had to be done: required, and its condition was certain to hold when it was due."""
+        if not step.required or step.condition is None:
+            return step.required
+        is_settled = was_settled_before(len(self.activity.steps), step.condition, self.record, self.activity)
+        return is_settled and holds(step.condition, self._scope(iteration), reported_only=True) is True
+
+    def _scope(self, iteration: int) -> dict[str, Any]:
+        return {**self.reported, **self._item_value(iteration)}
+
+    def _item_value(self, iteration: int) -> dict[str, Any]:
+        known = self.loop.variable and self.items and iteration <= len(self.items)
+        return {self.loop.variable: self.items[iteration - 1]} if known and self.loop.variable and self.items else {}
+
+
+def _find_items(record: Record, loop: Loop, values: Mapping[str, Any]) -> tuple[tuple[Any, ...] | None, _Numbers]:
+    """The items of the loop, those that it began with before those that are due now; and the iterations of each item.
+
+    An agent may have changed items of its list meanwhile, so an item of any of the lists names its iteration.
+    """
+    if loop.type != "forEach":
+        return None, {}
+    running, due = record.here.running, find_due_items(loop, record, values)
+    began = running.items if running is not None and running.loop == loop.id else None
+    items = due if began is None else began
+    numbers: _Numbers = {}
+    for known in (items, find_loop_items(loop, values), record.here.loop_items.get(loop.id)):
+        for number, item in enumerate(known or (), start=1):
+            numbers.setdefault(_item_key(item), {})[number] = None
+    return items, numbers
+
+
+def _count_unnamed(counts: Counter[tuple[str, int]], steps: Sequence[str], most: int) -> None:
+    """Count entries without a number for the first iterations in which their steps are not reported."""
+    following = dict[str, int]()
+    for step in steps:
+        number = following.get(step, 1)
+        while counts[step, number]:
+            number += 1
+        following[step] = number + 1
+        if number <= most:
+            counts[step, number] += 1
+
+
+def _has_item(entry: StepReport) -> bool:
+    # Some clients send null for what they leave out, so null is an item only where the list has it.
+    return entry.item is not msgspec.UNSET
+
+
+def _item_key(item: Any) -> str:
+    """A text that is equal for equal JSON values: 1 is 1.0, and not true."""
+    return json.dumps(_with_whole_numbers(item), sort_keys=True)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _describe_groups(missing: Sequence[MissingIteration]) -> list[str]:
+    """`1-3: write, check` for iterations in a row that lack the same steps."""
+    texts = list[str]()
+    for _, group in groupby(enumerate(missing), lambda pair: (pair[1].iteration - pair[0], pair[1].steps)):
+        found = [pair[1] for pair in group]
+        first, last = found[0].iteration, found[-1].iteration
+        texts.append(f"{first if first == last else f'{first}-{last}'}: {', '.join(found[0].steps)}")
+    return texts[:MAX_GROUPS] + ([f"and {len(texts) - MAX_GROUPS} more"] if len(texts) > MAX_GROUPS else [])
+
+
+def _shorten(item: Any) -> str:
+    return json.dumps(item, ensure_ascii=False)[: phrases.MAX_NAME_LENGTH]
