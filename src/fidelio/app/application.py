@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.app.records import Records
+from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
@@ -177,6 +177,7 @@ class Application:
         if self._ledger is None:
             self._prepare_home()
             self._ledger = await self._resources.enter_async_context(await open_ledger(self.settings.ledger))
+            self._ledger.record_type = record_type
         return self._ledger
 
     def _prepare_home(self) -> None:

@@ -6,7 +6,7 @@ Surfaces may import only the model of the ledger. What they need beyond the serv
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,10 +20,11 @@ from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
+    from fidelio.ledger.unit_of_work import RecordType
     from fidelio.workflows.report import Report
 
 
-__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "sqlite_version"]
+__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
 
 
 class Records:
@@ -93,11 +94,22 @@ class Records:
         """Run the integrity check of the database. Raises `LedgerDamaged`."""
         await self._ledger.check()
 
-    async def report(self, session: str) -> Report:
-        """Compare what the definition of a workflow session asks for with what happened."""
+    async def report(self, session: str, verdict: ChainVerdict) -> Report:
+        """Compare what the definition of a workflow session asks for with what happened; `verdict` is that of `verify`."""
         from fidelio.workflows.report import report_session  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
 
-        return await report_session(self._ledger, session)
+        report = await report_session(self._ledger, session)
+        report.mismatches = list(verdict.problems)
+        return report
+
+
+def record_type(kind: SessionKind) -> RecordType[Any] | None:
+    """Implement the port `Ledger.record_type`: how the records of a kind of session are folded."""
+    from fidelio.orchestrator.record.unit_of_work import AgentRecords  # noqa: PLC0415  # brings the orchestrator, 40 ms
+    from fidelio.workflows.unit_of_work import WorkflowRecords  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
+
+    types: dict[str, RecordType[Any]] = {"workflow": WorkflowRecords(), "agent": AgentRecords()}
+    return types.get(kind)
 
 
 class SqliteVersion(msgspec.Struct, frozen=True):

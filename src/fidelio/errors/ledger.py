@@ -149,6 +149,34 @@ class LedgerClosed(LedgerError):
     code = "ledger.closed"
 
 
+class RecordMismatch(LedgerError):
+    """What is stored beside the events differs from what the events say; the events are chained, it is not."""
+
+    code = "ledger.mismatch"
+    exit_code = 3
+
+    def __init__(self, sentence: str, session: str = "") -> None:
+        target = Command("verify", session) if session else Command("verify", "--all")
+        super().__init__(
+            f"{sentence} The ledger was changed outside of Fidelio.", remedy=Hint("See what else differs with ", target, ".")
+        )
+
+
+class LedgerPutBack(LedgerError):
+    """A genuine token knows of events that the ledger does not have: it was replaced by an older copy."""
+
+    code = "ledger.put-back"
+    exit_code = 3
+
+    def __init__(self, session: str, known: int, last: int) -> None:
+        super().__init__(
+            f"This token is of event {known} of session {session}, but the ledger has only {last}: it was put back to an "
+            "older copy.",
+            remedy="Ask a person to restore the newer ledger, or start a new session.",
+        )
+        self.session, self.known, self.last = session, known, last
+
+
 class ChainBroken(FidelioError):
     """The record differs from what was acknowledged. `seq` is the first event that does not hold."""
 

@@ -33,9 +33,18 @@ T = TypeVar("T")
 # About the number of sessions that the agents of a server work on at once.
 CACHED_SESSIONS = 64
 
+# Keys of event bodies whose values are ids, states or names of the definition, and no text of an agent or a person.
+_STRUCTURE = """
+workflow version definition fidelity parent claims_to_continue activity how again passed step steps at loop loops_over iteration
+reached checkpoint checkpoints request option mode by channel assurance session suspends pass_context skill owner name s closes
+status record here outer running done visit answers open armed last children completed skipped forced variables_by
+"""
+
 
 class WorkflowRecords:
     """The `RecordType` of workflow sessions."""
+
+    structure = frozenset(_STRUCTURE.split())
 
     def check(self, session: Session) -> None:
         if session.kind != "workflow":

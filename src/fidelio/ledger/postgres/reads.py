@@ -97,6 +97,13 @@ async def list_events(
     return tuple([Event(*row) for row in rows])
 
 
+async def list_events_naming(connection: Connection, session: str, text: str) -> tuple[Event, ...]:
+    rows = await connection.fetch(
+        f"SELECT {EVENT} FROM events WHERE session = $1 AND strpos(raw, $2) > 0 ORDER BY seq LIMIT 1000", session, text
+    )
+    return tuple([Event(*row) for row in rows])
+
+
 async def read_newest_position(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT coalesce(max(position), 0) FROM events"))
 

@@ -118,6 +118,13 @@ def _where(filters: dict[str, str | None], more: dict[str, Any]) -> tuple[tuple[
     return tuple(values.values()), " AND ".join(values if filters.get("status") else [*values, NOT_DELETED])
 
 
+_NAMING = join_sql("SELECT", EVENT, "FROM events WHERE session = ? AND instr(body, ?) ORDER BY seq LIMIT 1000")
+
+
+def list_events_naming(connection: apsw.Connection, session: str, text: str) -> tuple[Event, ...]:
+    return tuple([Event(*row) for row in fetch(connection, _NAMING, (session, text))])
+
+
 def list_events(
     connection: apsw.Connection,
     session: str | None = None,

@@ -76,7 +76,8 @@ class Report(msgspec.Struct):
     `set_by` maps variables to the actors that set them. `found_in` is the root from which the definition was loaded, empty if
     it was not recorded. `drift` says how the files differed from those that the session began with, and `snapshot_calls` counts
     the calls that were served from the snapshot for that reason. `ended_unchecked_by` is the actor and channel of an end
-    without the definition, which only earlier versions have recorded.
+    without the definition, which only earlier versions have recorded. `mismatches` says what is stored beside the events and
+    differs from them.
     """
 
     session: str
@@ -102,6 +103,7 @@ class Report(msgspec.Struct):
     variables: dict[str, Any] = {}
     set_by: dict[str, str] = {}
     never_entered: list[str] = []
+    mismatches: list[str] = []
 
     @property
     def completed(self) -> bool:
@@ -110,4 +112,5 @@ class Report(msgspec.Struct):
     @property
     def differences(self) -> list[str]:
         found = [f"{visit.activity}: {text}" for visit in self.visits for text in visit.differences]
+        found = [*(f"The record was changed outside of Fidelio: {text}." for text in self.mismatches), *found]
         return [*found, "The session was ended before its workflow was."] if self.cancelled is not None else found
