@@ -23,6 +23,7 @@ from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, RequestClosed, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.audit import check_request
 from fidelio.mcp_client import McpServer
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
@@ -242,6 +243,7 @@ class Application:
         inbox = await self.inbox()
         # The stored request has the variables filled in, so every channel shows the same question.
         request = await (await self._open_ledger()).request(request_id)
+        await check_request(await self._open_ledger(), request)
 
         async def record_answer(option: str, who: str) -> None:
             # Another channel may have answered a moment earlier. That answer counts, and the call continues with it.

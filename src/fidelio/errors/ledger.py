@@ -170,8 +170,7 @@ class LedgerPutBack(LedgerError):
 
     def __init__(self, session: str, known: int, last: int) -> None:
         super().__init__(
-            f"This token is of event {known} of session {session}, but the ledger has only {last}: it was put back to an "
-            "older copy.",
+            f"This token is of event {known} of its session, but the ledger has only {last}: it was put back to an older copy.",
             remedy="Ask a person to restore the newer ledger, or start a new session.",
         )
         self.session, self.known, self.last = session, known, last
