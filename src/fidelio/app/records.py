@@ -5,13 +5,14 @@ Surfaces may import only the model of the ledger. What they need beyond the serv
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.errors import ChainBroken, SessionNotFound
-from fidelio.ledger import Ledger
+from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound
+from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
@@ -110,6 +111,25 @@ def record_type(kind: SessionKind) -> RecordType[Any] | None:
 
     types: dict[str, RecordType[Any]] = {"workflow": WorkflowRecords(), "agent": AgentRecords()}
     return types.get(kind)
+
+
+async def find_damage(settings: Settings) -> FidelioError | None:
+    """Look for damage in an existing ledger, which explains an error that nothing else explains."""
+    if "://" not in settings.ledger and not os.path.exists(settings.ledger):  # noqa: ASYNC240, PTH110  # a single stat call
+        return None
+    try:
+        async with await open_ledger(settings.ledger) as ledger:
+            ledger.record_type = record_type
+            await ledger.check()
+            verdicts = [verdict async for verdict in verify_all(ledger)]
+    except LedgerError as error:
+        return error
+    for verdict in verdicts:
+        if isinstance(verdict, ChainBroken):
+            return verdict
+        if not verdict.holds:
+            return RecordMismatch(f"In session {verdict.session}, {verdict.problems[0]}.", verdict.session)
+    return None
 
 
 class SqliteVersion(msgspec.Struct, frozen=True):

@@ -122,11 +122,26 @@ class LedgerFull(LedgerError):
     exit_code = 5
 
 
+# What to do about a damaged ledger.
+RESTORE = Hint(
+    "Keep a copy of it, and restore it from a backup. ",
+    Command("verify", "--all"),
+    " lists the sessions that are intact, and ",
+    Command("events", "SESSION", "--json"),
+    " prints what can still be read.",
+)
+
+
 class LedgerDamaged(LedgerError):
     """The file is damaged: truncated or overwritten."""
 
     code = "ledger.damaged"
     exit_code = 5
+
+
+def damaged_value(what: str, error: Exception) -> LedgerDamaged:
+    """The error for a stored value that cannot be decoded."""
+    return LedgerDamaged(f"The ledger is damaged: the {what} cannot be decoded ({error}).", remedy=RESTORE)
 
 
 class LedgerUnavailable(LedgerError):

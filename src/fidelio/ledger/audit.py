@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.errors import ChainBroken, RecordMismatch
+from fidelio.errors import ChainBroken, LedgerDamaged, RecordMismatch, SessionNotFound
 from fidelio.ledger.chain import ChainVerdict, ChainVerifier
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
@@ -54,6 +54,9 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[ChainVerdict | ChainBroken
             yield await verify_session(ledger, session.id)
         except ChainBroken as error:
             yield error
+        except (LedgerDamaged, SessionNotFound) as error:
+            # Not found by the id in its own row: an index is damaged. One damaged session does not hide the others.
+            yield ChainBroken(session.id, 1, f"or a later one cannot be read ({error.sentence})")
 
 
 async def iter_sessions(ledger: Ledger) -> AsyncIterator[Session]:
@@ -147,7 +150,7 @@ class _Audit:
         try:
             self.stored = self.records.read(self.row.raw)
             self.stored_seq = self.records.seq(self.stored)
-        except msgspec.MsgspecError as error:
+        except (LedgerDamaged, msgspec.MsgspecError) as error:
             self.problems.append(f"its record cannot be read: {error}")
 
     @property

@@ -14,6 +14,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from fidelio.errors.ledger import damaged_value
+
 T = TypeVar("T")
 
 Json = Mapping[str, Any]
@@ -184,9 +186,16 @@ class Event(msgspec.Struct, frozen=True):
         return {} if self.raw is None else decode_body(self.raw)
 
 
+def _decode(raw: str, what: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise damaged_value(what, error) from error
+
+
 def decode_body(raw: str) -> dict[str, Any]:
     """Decode the body of an event, without what the ledger added to it."""
-    body: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    body = _decode(raw, "body of an event")
     body.pop(MARK, None)
     return body
 
@@ -209,7 +218,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> dict[str, Any]:
-        return msgspec.json.decode(self.raw, type=dict[str, Any])
+        return _decode(self.raw, "record of a session")
 
     @property
     def has_record(self) -> bool:

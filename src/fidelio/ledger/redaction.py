@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.errors import BadRecord, Command, Hint, LedgerBusy, SequenceConflict
+from fidelio.errors import BadRecord, Command, Hint, LedgerBusy, LedgerDamaged, SequenceConflict
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import REDACTED, build_redaction
 from fidelio.ledger.marks import OPEN, VERSION, Mark, describe_row, read_mark
@@ -79,7 +79,11 @@ async def read_left(ledger: Ledger, session: str) -> tuple[dict[int, Mark], set[
     left: dict[int, Mark] = {}
     named: set[int] = set()
     for event in await all_events(ledger, session, types=(REDACTED,)):
-        named |= {seq for seq in event.body.get("seqs", ()) if seq < event.seq}
+        try:
+            named |= {seq for seq in event.body.get("seqs", ()) if seq < event.seq}
+        except LedgerDamaged:
+            # A body that was changed names nothing; the verification of the chain says so.
+            continue
         rest = (read_mark(event) or {}).get(LEFT, {})
         left |= {int(seq): mark for seq, mark in rest.items() if int(seq) not in left}
     return left, named

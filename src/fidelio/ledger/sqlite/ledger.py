@@ -11,6 +11,7 @@ import apsw
 
 from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
+from fidelio.errors.ledger import RESTORE
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import build_deletions, encode_change
 from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
@@ -172,9 +173,7 @@ class SqliteLedger(Ledger):
     async def check(self) -> None:
         problems = await asyncio.to_thread(self._read, _check_integrity)
         if problems:
-            raise LedgerDamaged(
-                f"{self._options.path} is damaged: {problems[0]}.", remedy="Keep a copy, and restore the file from a backup."
-            )
+            raise LedgerDamaged(f"{self._options.path} is damaged: {problems[0]}.", remedy=RESTORE)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)
