@@ -15,6 +15,7 @@ from typing import Literal
 
 import apsw
 
+from fidelio.errors.ledger import RESTORE, LedgerDamaged
 from fidelio.ledger.model import decode_body
 from fidelio.ledger.search import iter_fields, tokenize
 from fidelio.ledger.sqlite.schema import Row, fetch, join_sql, read_newest_position
@@ -128,7 +129,10 @@ def index_step(connection: apsw.Connection, limit: int) -> bool:
 
 
 def read_progress(connection: apsw.Connection, source: Source) -> int:
-    return int(connection.execute("SELECT reached FROM search_progress WHERE source = ?", (source,)).get)
+    reached = connection.execute("SELECT reached FROM search_progress WHERE source = ?", (source,)).get
+    if type(reached) is not int:
+        raise LedgerDamaged("The ledger is damaged: the progress of its search index is missing.", remedy=RESTORE)
+    return reached
 
 
 def is_behind(connection: apsw.Connection) -> bool:
