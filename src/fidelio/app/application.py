@@ -16,13 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.app.records import Records
+from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.audit import check_request
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
 from fidelio.settings import Settings
@@ -202,6 +203,7 @@ class Application:
         if self._ledger is None:
             self._prepare_home()
             self._ledger = await self._resources.enter_async_context(await open_ledger(self.settings.ledger))
+            self._ledger.record_type = record_type
         return self._ledger
 
     def _prepare_home(self) -> None:
@@ -266,6 +268,7 @@ class Application:
         inbox = await self.inbox()
         # The stored request has the variables filled in, so every channel shows the same question.
         request = await (await self._open_ledger()).request(request_id)
+        await check_request(await self._open_ledger(), request)
 
         async def record_answer(option: str, who: str) -> None:
             # Another channel may have answered a moment earlier. That answer counts, and the call continues with it.

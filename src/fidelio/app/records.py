@@ -5,13 +5,14 @@ Surfaces may import only the model of the ledger. What they need beyond the serv
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.errors import ChainBroken, SessionNotFound
-from fidelio.ledger import Ledger
+from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound
+from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
@@ -20,10 +21,11 @@ from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
+    from fidelio.ledger.unit_of_work import RecordType
     from fidelio.workflows.report import Report
 
 
-__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "sqlite_version"]
+__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
 
 
 class Records:
@@ -93,11 +95,47 @@ class Records:
         """Run the integrity check of the database. Raises `LedgerDamaged`."""
         await self._ledger.check()
 
-    async def report(self, session: str) -> Report:
-        """Compare what the definition of a workflow session asks for with what happened."""
+    async def report(self, session: str, verdict: ChainVerdict) -> Report:
+        """Compare what the definition of a workflow session asks for with what happened; `verdict` is that of `verify`.
+
+        The child sessions are verified here.
+        """
         from fidelio.workflows.report import report_session  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
 
-        return await report_session(self._ledger, session)
+        report = await report_session(self._ledger, session)
+        report.mismatches = list(verdict.problems)
+        for child in report.iter_children():
+            if child.workflow:
+                child.mismatches = list((await self.verify(child.session)).problems)
+        return report
+
+
+def record_type(kind: SessionKind) -> RecordType[Any] | None:
+    """Implement the port `Ledger.record_type`: how the records of a kind of session are folded."""
+    from fidelio.orchestrator.record.unit_of_work import AgentRecords  # noqa: PLC0415  # brings the orchestrator, 40 ms
+    from fidelio.workflows.records import WorkflowRecords  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
+
+    types: dict[str, RecordType[Any]] = {"workflow": WorkflowRecords(), "agent": AgentRecords()}
+    return types.get(kind)
+
+
+async def find_damage(settings: Settings) -> FidelioError | None:
+    """Look for damage in an existing ledger, which explains an error that nothing else explains."""
+    if "://" not in settings.ledger and not os.path.exists(settings.ledger):  # noqa: ASYNC240, PTH110  # a single stat call
+        return None
+    try:
+        async with await open_ledger(settings.ledger) as ledger:
+            ledger.record_type = record_type
+            await ledger.check()
+            verdicts = [verdict async for verdict in verify_all(ledger)]
+    except LedgerError as error:
+        return error
+    for verdict in verdicts:
+        if isinstance(verdict, ChainBroken):
+            return verdict
+        if not verdict.holds:
+            return RecordMismatch(f"In session {verdict.session}, {verdict.problems[0]}.", verdict.session)
+    return None
 
 
 class SqliteVersion(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from fidelio.engine.state import (
     Record,
     Status,
 )
+from fidelio.errors.ledger import damaged_value
 
 # Names of `state` that other packages import from here.
 __all__ = [
@@ -126,7 +127,10 @@ def encode_record(record: Record) -> dict[str, Any]:
 
 def decode_record(raw: str) -> Record:
     """Decode a record as the ledger stores it."""
-    return msgspec.json.decode(raw, type=Record)
+    try:
+        return msgspec.json.decode(raw, type=Record)
+    except msgspec.MsgspecError as error:
+        raise damaged_value("record of a session", error) from error
 
 
 def _apply_started(record: Record, event: FoldableEvent) -> Record:

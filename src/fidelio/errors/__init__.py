@@ -30,7 +30,9 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── LedgerDamaged         the file is damaged: truncated or overwritten
     │   ├── LedgerUnavailable     the database cannot be opened or reached
     │   ├── SchemaMismatch        the database was written by a newer Fidelio, or is not ours
-    │   └── LedgerClosed          used after close
+    │   ├── LedgerClosed          used after close
+    │   ├── LedgerPutBack         a token knows of events that the ledger does not have
+    │   └── RecordMismatch        what is stored differs from what the chained events say
     ├── ChainBroken               the events differ from what was acknowledged; names the first one that differs
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
@@ -101,7 +103,9 @@ from fidelio.errors.ledger import (
     LedgerDamaged,
     LedgerError,
     LedgerFull,
+    LedgerPutBack,
     LedgerUnavailable,
+    RecordMismatch,
     RequestClosed,
     RequestExists,
     RequestNotFound,
@@ -162,11 +166,13 @@ __all__ = [
     "LedgerDamaged",
     "LedgerError",
     "LedgerFull",
+    "LedgerPutBack",
     "LedgerUnavailable",
     "LimitReached",
     "Located",
     "MoveRefused",
     "PersonNeeded",
+    "RecordMismatch",
     "RequestClosed",
     "RequestExists",
     "RequestNotFound",

@@ -122,11 +122,26 @@ class LedgerFull(LedgerError):
     exit_code = 5
 
 
+# What to do about a damaged ledger.
+RESTORE = Hint(
+    "Keep a copy of it, and restore it from a backup. ",
+    Command("verify", "--all"),
+    " lists the sessions that are intact, and ",
+    Command("events", "SESSION", "--json"),
+    " prints what can still be read.",
+)
+
+
 class LedgerDamaged(LedgerError):
     """The file is damaged: truncated or overwritten."""
 
     code = "ledger.damaged"
     exit_code = 5
+
+
+def damaged_value(what: str, error: Exception) -> LedgerDamaged:
+    """The error for a stored value that cannot be decoded."""
+    return LedgerDamaged(f"The ledger is damaged: the {what} cannot be decoded ({error}).", remedy=RESTORE)
 
 
 class LedgerUnavailable(LedgerError):
@@ -147,6 +162,33 @@ class LedgerClosed(LedgerError):
     """The ledger was closed while or before it was used."""
 
     code = "ledger.closed"
+
+
+class RecordMismatch(LedgerError):
+    """What is stored beside the events differs from what the events say; the events are chained, it is not."""
+
+    code = "ledger.mismatch"
+    exit_code = 3
+
+    def __init__(self, sentence: str, session: str = "") -> None:
+        target = Command("verify", session) if session else Command("verify", "--all")
+        super().__init__(
+            f"{sentence} The ledger was changed outside of Fidelio.", remedy=Hint("See what else differs with ", target, ".")
+        )
+
+
+class LedgerPutBack(LedgerError):
+    """A genuine token knows of events that the ledger does not have: it was replaced by an older copy."""
+
+    code = "ledger.put-back"
+    exit_code = 3
+
+    def __init__(self, session: str, known: int, last: int) -> None:
+        super().__init__(
+            f"This token is of event {known} of its session, but the ledger has only {last}: it was put back to an older copy.",
+            remedy="Ask a person to restore the newer ledger, or start a new session.",
+        )
+        self.session, self.known, self.last = session, known, last
 
 
 class ChainBroken(FidelioError):

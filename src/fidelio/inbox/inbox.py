@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import RequestClosed, UsageProblem
+from fidelio.errors import RecordMismatch, RequestClosed, UsageProblem
 from fidelio.inbox.builders import answer_request, assurance_of
 from fidelio.ledger import Ledger
+from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Change, Json, NewEvent, Page, Request, RequestState
 from fidelio.ledger.paging import all_pages
 from fidelio.processes.caller import identify_process
@@ -47,6 +48,14 @@ class Inbox:
         """Read a page of requests, of a session or of all; `state` None selects all states."""
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
+    async def find_mismatch(self, request: Request) -> str:
+        """Say how a request differs from the event that opened it; empty if it does not."""
+        try:
+            await check_request(self._ledger, request)
+        except RecordMismatch as error:
+            return error.sentence
+        return ""
+
     async def answer(self, request: str, option: str = "", *, text: str = "", by: str, channel: str) -> AnsweredRequest:
         """Answer a request: with an option and an optional comment, or with a text if the request has no options.
 
@@ -57,6 +66,8 @@ class Inbox:
         if found.state != "open":
             return _confirm_repeated(found, option, text)
         _check_text(found, option, text)
+        # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
+        await check_request(self._ledger, found)
         try:
             await self._ledger.commit(self._build_change(found, chosen, text, by, channel))
         except RequestClosed:

@@ -43,12 +43,22 @@ def hash_event(previous: bytes, session: str, seq: int, id_: str, type_: str, ac
 
 
 class ChainVerdict(msgspec.Struct, frozen=True):
-    """Result of verifying a valid chain. `redacted` counts the events without a body."""
+    """Result of verifying a valid chain. `redacted` counts the events without a body.
+
+    `problems` says what is stored beside the events and differs from them; `not_covered` what earlier versions have written
+    and nothing can be said about.
+    """
 
     session: str
     events: int
     head: bytes
     redacted: int
+    problems: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return not self.problems
 
 
 class ChainVerifier:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from fidelio.errors import BadRecord, Command, Hint, RequestNotFound, SessionNotFound
-from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
+from fidelio.ledger.model import MARK, Change, CloseRequest, NewEvent, NewJob, NewSession, OpenRequest, PutDocument
 
 ID_LENGTH = 200
 TEXT_LENGTH = 100_000
@@ -114,6 +114,8 @@ def _check_event(event: NewEvent) -> None:
     if event.id is not None:
         _check_id(event.id, "event id")
     _check_timestamp(event.time, "time of an event")
+    if MARK in event.body:
+        raise BadRecord(f"The body of {event.type} has the key {MARK!r}, which belongs to the ledger.", remedy="Rename it.")
     for digest in event.blobs:
         if not _DIGEST.fullmatch(digest):
             raise BadRecord(f"{digest!r:.80} is not the digest of a blob.", remedy="Use its SHA-256 in lower-case hex.")

@@ -7,9 +7,9 @@ means that nothing of the call was stored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fidelio.ledger.model import (
     Change,
@@ -29,9 +29,18 @@ from fidelio.ledger.model import (
     Settlement,
 )
 
+if TYPE_CHECKING:
+    from fidelio.ledger.unit_of_work import RecordType
+
 
 class Ledger(ABC):
-    """Store of sessions, events, requests, documents and jobs, with full-text search."""
+    """Store of sessions, events, requests, documents and jobs, with full-text search.
+
+    `record_type` is a port: it maps a kind of session to its records, which only packages above know; `app` binds it. The
+    ledger needs it to verify a record and to compute it again after a redaction.
+    """
+
+    record_type: Callable[[SessionKind], RecordType[Any] | None] = staticmethod(lambda _kind: None)
 
     # Writing
 
@@ -45,7 +54,11 @@ class Ledger(ABC):
 
     @abstractmethod
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
-        """Erase bodies, salts, search rows and unreferenced blobs of events; append `event.redacted`. The chain stays valid."""
+        """Erase bodies, salts, search rows and unreferenced blobs of events; append `event.redacted`. The chain stays valid.
+
+        What was derived from the bodies is erased too: the texts of the requests that the events opened or closed, and what
+        they brought into the record. An event of a request that is still open is refused.
+        """
 
     @abstractmethod
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
@@ -94,6 +107,10 @@ class Ledger(ABC):
         """List events in order. `after` is a sequence number if a session is passed, otherwise a global position."""
 
     @abstractmethod
+    async def events_naming(self, session: str, text: str) -> tuple[Event, ...]:
+        """List the first 1,000 events of a session whose stored bodies contain a text, such as the id of a request."""
+
+    @abstractmethod
     def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         """Yield the stored events, then every event as it is appended by this or another process; never ends."""
 
@@ -130,8 +147,12 @@ class Ledger(ABC):
         """List the versions of a document, newest first, without texts."""
 
     @abstractmethod
+    async def versions_of(self, session: str, *, after: Document | None = None, limit: int = 1000) -> tuple[Document, ...]:
+        """List the document versions that a session wrote, by path and version, without texts."""
+
+    @abstractmethod
     async def blob(self, digest: str) -> bytes | None:
-        """The content with this SHA-256 digest in hex, or None."""
+        """The content with this SHA-256 digest in hex, or None. Raises `RecordMismatch` if the content was changed."""
 
     @abstractmethod
     async def search(self, query: Query) -> tuple[Hit, ...]:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fidelio.errors import BadRecord, SessionNotFound
+from fidelio.errors import BadRecord, RecordMismatch, SessionNotFound
 from fidelio.ids import new_id
 from fidelio.ledger.chain import SALT_BYTES, hash_body, hash_event, hash_session_id
 from fidelio.ledger.checks import check_change, check_label, check_redaction, check_session_id, check_text
+from fidelio.ledger.marks import add_marks
 from fidelio.ledger.model import (
     NO_RECORD,
     Change,
@@ -241,8 +242,9 @@ class EncodedEvent(NamedTuple):
     blobs: tuple[str, ...]
 
 
-def encode_event(event: NewEvent, *, now: int) -> EncodedEvent:
-    raw = encode(event.body, f"body of {event.type}")
+def encode_event(event: NewEvent, *, now: int, raw: str | None = None) -> EncodedEvent:
+    """Encode an event; `raw` is its encoded body with its mark."""
+    raw = encode(event.body, f"body of {event.type}") if raw is None else raw
     random = os.urandom(SALT_BYTES + ID_BYTES)
     salt = random[:SALT_BYTES]
     return EncodedEvent(
@@ -331,7 +333,10 @@ def encode_change(change: Change, *, now: int) -> EncodedChange:
     """Validate and encode a change; raise `BadRecord` for a value that cannot be stored."""
     check_change(change)
     time = now if change.time is None else change.time
-    events = tuple([encode_event(event, now=time) for event in change.events])
+    documents = tuple([_encode_document(document) for document in change.documents])
+    bodies = [encode(event.body, f"body of {event.type}") for event in change.events]
+    marked = add_marks(change, bodies, [document.digest for document in documents], now=now)
+    events = tuple([encode_event(event, now=time, raw=raw) for event, raw in zip(change.events, marked, strict=True)])
     record = None if change.record is None else encode_record(change.record)
     if not (change.requests or change.documents or change.jobs or change.blobs):
         return EncodedChange(change, now, events, record, appends_only=_appends_only(change))
@@ -341,7 +346,7 @@ def encode_change(change: Change, *, now: int) -> EncodedChange:
         events,
         record,
         requests=tuple([_encode_request(request) for request in change.requests]),
-        documents=tuple([_encode_document(document) for document in change.documents]),
+        documents=documents,
         jobs=tuple([_encode_job(job) for job in change.jobs]),
         blobs=_collect_blobs(change),
     )
@@ -355,6 +360,13 @@ def _appends_only(change: Change) -> bool:
 def hash_blob(content: bytes) -> str:
     """Compute the digest under which a blob is stored: its SHA-256 in hex."""
     return hashlib.sha256(content).hexdigest()
+
+
+def check_content(digest: str, content: bytes | None) -> bytes | None:
+    """Return the content of a blob; raise `RecordMismatch` if it is not the content that was stored under its digest."""
+    if content is not None and hash_blob(content) != digest:
+        raise RecordMismatch(f"The content of blob {digest[:16]}… differs from its digest.")
+    return content
 
 
 def _encode_request(request: OpenRequest | CloseRequest) -> EncodedRequest:

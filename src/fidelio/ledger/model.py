@@ -14,11 +14,15 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from fidelio.errors.ledger import damaged_value
+
 T = TypeVar("T")
 
 Json = Mapping[str, Any]
 # The stored text of the record of a session without a record.
 NO_RECORD = "{}"
+# The key of an event body that only the ledger writes (`fidelio.ledger.marks`).
+MARK = "ledger"
 SessionKind = Literal["workflow", "agent", "runtime"]
 RequestState = Literal["open", "answered", "dismissed", "expired"]
 JobState = Literal["queued", "dead"]
@@ -137,7 +141,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     `expect` is the sequence number the decision was based on (None: no check). `time` is the time of its events if it differs
     from the time of the commit. `lease` must still be valid when the transaction commits; `settle` ends its job in the same
-    transaction. A `record` that is a struct is not validated, because it is folded from validated events.
+    transaction. A `record` that is a struct is not validated, because it is folded from validated events. `marks` are added to
+    the mark of the last event, by the ledger only.
     """
 
     session: str
@@ -154,6 +159,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[NewJob, ...] = ()
     lease: Lease | None = None
     settle: Settlement | None = None
+    marks: Json = msgspec.field(default_factory=dict)
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -177,7 +183,21 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {} if self.raw is None else msgspec.json.decode(self.raw, type=dict[str, Any])
+        return {} if self.raw is None else decode_body(self.raw)
+
+
+def _decode(raw: str, what: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise damaged_value(what, error) from error
+
+
+def decode_body(raw: str) -> dict[str, Any]:
+    """Decode the body of an event, without what the ledger added to it."""
+    body = _decode(raw, "body of an event")
+    body.pop(MARK, None)
+    return body
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -198,7 +218,7 @@ class Session(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> dict[str, Any]:
-        return msgspec.json.decode(self.raw, type=dict[str, Any])
+        return _decode(self.raw, "record of a session")
 
     @property
     def has_record(self) -> bool:

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import BadQuery
-from fidelio.ledger.encoding import decode
-from fidelio.ledger.model import FieldMatch, Hit
+from fidelio.ledger.model import FieldMatch, Hit, decode_body
 
 MAX_QUERY_LENGTH = 1_000
 MAX_QUERY_WORDS = 16
@@ -94,7 +93,7 @@ def to_event_hits(rows: Iterable[Iterable[Any]], terms: Sequence[Term]) -> Itera
     """Explain the events that a database found: session, seq, type, time and body."""
     for session, seq, type_, time, body in rows:
         if body is not None:
-            matches = explain_match(iter_fields(decode(body)), terms)
+            matches = explain_match(iter_fields(decode_body(body)), terms)
             yield Hit("event", session, seq, type_, None, None, None, time, compute_rank(matches), matches)
 
 

@@ -33,6 +33,7 @@ from fidelio.ledger.model import (
     Settlement,
 )
 from fidelio.ledger.paging import event_pages
+from fidelio.ledger.redaction import EventView, view_events
 
 if TYPE_CHECKING:
     from fidelio.ledger.jobs import Assignment
@@ -64,7 +65,14 @@ class RecordEvent(Protocol):
 
 
 class RecordType(Protocol[R]):
-    """The record of a kind of session. Pure functions: no clock, no I/O."""
+    """The record of a kind of session. Pure functions: no clock, no I/O.
+
+    `structure` are the keys of event bodies whose values are no text of an agent or a person: ids, states, names of the
+    definition. A redaction keeps them, so that the session stays where it is.
+    """
+
+    @property
+    def structure(self) -> frozenset[str]: ...
 
     def check(self, session: Session) -> None:
         """Raise `SessionNotFound` for a session that was deleted or is of another kind."""
@@ -147,7 +155,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
             return record
         # All pages: with only the first, the record would stay behind, and every commit would fail with a conflict.
         async for page in event_pages(self.ledger, session.id, after=seq):
-            record = self.records.fold(record, page)
+            record = self.records.fold(record, view_events(page, {}))
         return record
 
     async def create(self, session: str, record: R, decision: SessionDecision[Any]) -> CommittedSession[R]:
@@ -280,17 +288,8 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
 
     def _fold_new(self, record: R, seq: int, events: Iterable[NewEvent], now: int) -> R:
         """Fold events into the record before they are committed."""
-        pending = [_PendingEvent(number, event.type, now, dict(event.body)) for number, event in enumerate(events, seq + 1)]
+        pending = [EventView(number, event.type, now, dict(event.body)) for number, event in enumerate(events, seq + 1)]
         return self.records.fold(record, pending)
-
-
-class _PendingEvent(msgspec.Struct, frozen=True):
-    """An event before its commit, with the sequence number and time that it will have."""
-
-    seq: int
-    type: str
-    time: int
-    body: dict[str, Any]
 
 
 def blank_session(session: str, kind: SessionKind) -> Session:

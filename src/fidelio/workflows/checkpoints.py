@@ -16,6 +16,7 @@ from fidelio.engine.record import ANSWERED, RESUMED, CheckpointAnswer, Checkpoin
 from fidelio.engine.state import Refusal
 from fidelio.errors import ComponentNotFound, PersonNeeded, RequestNotFound, WorkflowRefusal
 from fidelio.inbox import assurance_of
+from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
 from fidelio.workflows.requests import apply_request_wording, close_with_answer, render_checkpoint, yield_request
@@ -145,7 +146,9 @@ class CheckpointService:
 
     async def _render(self, workflow: Workflow, record: Record, checkpoint: Checkpoint, request: str) -> Checkpoint:
         try:
-            return apply_request_wording(checkpoint, await self._unit.ledger.request(request))
+            stored = await self._unit.ledger.request(request)
+            await check_request(self._unit.ledger, stored)
+            return apply_request_wording(checkpoint, stored)
         except RequestNotFound:
             # The request was opened and answered in the ledger of another server, from which the session was restored.
             return render_checkpoint(workflow, record, checkpoint)

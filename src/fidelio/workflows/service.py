@@ -18,6 +18,7 @@ from fidelio.workflows.cancel import Cancellation, cancel_session
 from fidelio.workflows.checkpoints import CheckpointService
 from fidelio.workflows.content import ContentService
 from fidelio.workflows.moves import MoveService
+from fidelio.workflows.records import WorkflowRecords
 from fidelio.workflows.session_definition import load_definition
 from fidelio.workflows.start import StartService
 from fidelio.workflows.tokens import SessionTokens
@@ -27,7 +28,6 @@ from fidelio.workflows.unit_of_work import (
     ServerPolicy,
     WorkflowCall,
     WorkflowDecision,
-    WorkflowRecords,
     WorkflowUnit,
 )
 

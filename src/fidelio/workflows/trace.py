@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fidelio.engine.record import CALLED, Record
-from fidelio.errors import FidelioError, SessionNotFound
+from fidelio.errors import FidelioError, LedgerPutBack, SessionNotFound
 from fidelio.ledger.model import Event, Session
 from fidelio.workflows.tokens import Claims, Segment, mask_session_id
 from fidelio.workflows.unit_of_work import CallResult, Gate, WorkflowCall, WorkflowDecision, WorkflowUnit, refuse_while_waiting
@@ -99,6 +99,8 @@ class _TraceReader:
         """Read the range of a trace token; raise if its events were changed or removed."""
         call, is_foreign = await self._load_session(segment.sid)
         head = await self._unit.ledger.events(segment.sid, after=segment.last - 1, limit=1)
+        if segment.last > call.session.last_seq:
+            raise LedgerPutBack(segment.sid, segment.last, call.session.last_seq)
         if not head or head[0].hash != segment.head:
             raise SessionNotFound("The events that this trace token commits to are not in the ledger.")
         return await self._read(call, max(segment.first - 1, after), segment.last, foreign=is_foreign)

@@ -15,15 +15,24 @@ import msgspec
 from fidelio.definitions.library import Library
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerContext
-from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record, decode_record, fold
+from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record
 from fidelio.engine.state import Problem, Refusal, build_refusal, list_warnings
 from fidelio.engine.variables import check_report, check_size, draft_report
-from fidelio.errors import BadToken, Command, FidelioError, Hint, PersonNeeded, SessionNotFound, Text, WorkflowRefusal
+from fidelio.errors import (
+    BadToken,
+    Command,
+    FidelioError,
+    Hint,
+    PersonNeeded,
+    SessionNotFound,
+    Text,
+    WorkflowRefusal,
+)
 from fidelio.ids import is_short_handle
-from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Event, NewEvent, Session
-from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, RecordEvent, SessionDecision, UnitOfWork
+from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
+from fidelio.workflows.records import require_other_origin
 from fidelio.workflows.tokens import Claims, SessionTokens, StateClaims, TokenSubject
 
 if TYPE_CHECKING:
@@ -32,28 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # About the number of sessions that the agents of a server work on at once.
 CACHED_SESSIONS = 64
-
-
-class WorkflowRecords:
-    """The `RecordType` of workflow sessions."""
-
-    def check(self, session: Session) -> None:
-        if session.kind != "workflow":
-            raise SessionNotFound(f"Session {session.id} is not a workflow session.", remedy="Use a token of start_session.")
-        if session.status == DELETED:
-            raise session_deleted(session.id)
-
-    def read(self, raw: str) -> Record:
-        return decode_record(raw)
-
-    def fold(self, record: Record, events: Iterable[RecordEvent]) -> Record:
-        return fold(record, events)
-
-    def seq(self, record: Record) -> int:
-        return record.seq
-
-    def status(self, record: Record) -> tuple[str, None]:
-        return record.status, None
 
 
 class WorkflowCall(LoadedSession[Record], frozen=True):
@@ -178,6 +165,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     async def load_claims(self, claims: Claims, *, agent: str | None = None) -> WorkflowCall:
         """Load the session that the claims name. `agent` is the caller if it is not the agent that the token was made for."""
         session = await self._load_session(claims)
+        if claims.seq > session.last_seq:
+            await require_other_origin(self.ledger, session, claims.seq)
         return WorkflowCall(session, await self.load_record(session), claims, agent or claims.aid)
 
     async def _load_session(self, claims: Claims) -> Session:
@@ -217,6 +206,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         await self.locks.acquire(claims.sid)
         try:
             entry = self.cache.pop(claims.sid, None)
+            if entry is not None and entry.session.last_seq < claims.seq:
+                entry = None
             cached = WorkflowCall(entry.session, entry.record, claims, agent or claims.aid) if entry is not None else None
             return await self.run(load, decide, commit, cached=cached, refuse=refuse)
         finally:

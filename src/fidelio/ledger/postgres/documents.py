@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.encoding import EncodedDocument
+from fidelio.ledger.encoding import EncodedDocument, check_content
 from fidelio.ledger.model import Document, Page
 from fidelio.ledger.paging import clamp_page_size, decode_text_cursor
 from fidelio.ledger.postgres.database import Connection
@@ -53,7 +53,7 @@ async def lock_blobs(connection: Connection, digests: Iterable[str]) -> None:
 
 async def read_blob(connection: Connection, digest: str) -> bytes | None:
     content: bytes | None = await connection.fetchval("SELECT content FROM blobs WHERE digest = $1", digest)
-    return content
+    return check_content(digest, content)
 
 
 async def _share_lock_blobs(connection: Connection, digests: Iterable[str]) -> set[str]:
@@ -114,6 +114,19 @@ async def list_documents(
     size = clamp_page_size(limit)
     rows = await connection.fetch(_SELECT_PAGE, space, prefix, decode_text_cursor(cursor, "documents") or "", size + 1)
     return to_page("documents", rows, size, to_document)
+
+
+_SELECT_OF_SESSION = f"""
+SELECT {VERSION} FROM document_versions WHERE session = $1 AND (space, path, version) > ($2, $3, $4)
+ORDER BY space, path, version LIMIT $5
+"""
+
+
+async def list_versions_of(
+    connection: Connection, session: str, *, after: Document | None = None, limit: int = 1000
+) -> tuple[Document, ...]:
+    last = ("", "", 0) if after is None else (after.space, after.path, after.version)
+    return tuple(to_document(row) for row in await connection.fetch(_SELECT_OF_SESSION, session, *last, clamp_page_size(limit)))
 
 
 async def list_versions(connection: Connection, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:

@@ -12,17 +12,18 @@ from msgspec import structs
 from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import EncodedChange, build_deletions, build_redaction, encode_change
+from fidelio.ledger.encoding import EncodedChange, build_deletions, encode_change
 from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
-from fidelio.ledger.postgres import erasure, jobs, reads, search
+from fidelio.ledger.postgres import erasure, jobs, reads, requests, search
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection, Database, open_database
-from fidelio.ledger.postgres.documents import list_documents, list_versions, read_blob, read_document
+from fidelio.ledger.postgres.documents import list_documents, list_versions, list_versions_of, read_blob, read_document
 from fidelio.ledger.postgres.jobs import list_jobs, next_due
 from fidelio.ledger.postgres.notifications import POLL_SECONDS, NotificationListener, wait_for_notification
 from fidelio.ledger.postgres.requests import list_requests, read_request
 from fidelio.ledger.postgres.schema import migrate
 from fidelio.ledger.postgres.search_index import SearchVectors
+from fidelio.ledger.redaction import Redaction, redact_events
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,10 +71,14 @@ class PostgresLedger(Ledger):
         return await self._database.write(lambda connection: commit(connection, work))
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
-        encoded = self._encode(build_redaction(session, seqs, actor=actor, reason=reason))
+        return await redact_events(self, self._carry_out, session, seqs, actor=actor, reason=reason)
+
+    async def _carry_out(self, redaction: Redaction) -> CommitResult:
+        encoded = self._encode(redaction.change)
 
         async def work(connection: Connection) -> CommitResult:
-            await erasure.erase_events(connection, session, sorted(set(seqs)))
+            await erasure.erase_events(connection, redaction.change.session, redaction.seqs)
+            await requests.rewrite(connection, redaction.requests)
             (result,) = await commit(connection, encoded)
             return result
 
@@ -95,11 +100,13 @@ class PostgresLedger(Ledger):
     sessions = _reading(reads.list_sessions)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)
+    events_naming = _reading(reads.list_events_naming)
     request = _reading(read_request)
     requests = _reading(list_requests)
     document = _reading(read_document)
     documents = _reading(list_documents)
     versions = _reading(list_versions)
+    versions_of = _reading(list_versions_of)
     blob = _reading(read_blob)
     next_due = _reading(next_due)
     jobs = _reading(list_jobs)

@@ -10,7 +10,7 @@ from fidelio.ledger.model import Event, Page, Session, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.apply import EVENT, require_session
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.rows import SESSION, to_page
+from fidelio.ledger.rows import SESSION, to_event, to_page, to_session
 
 # Must imply the WHERE clause of the partial indexes, or the planner does not use them.
 NOT_DELETED = "status <> 'deleted'"
@@ -32,14 +32,14 @@ async def read_session(connection: Connection, session: str) -> Session:
     row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE id = $1", session)
     if row is None:
         raise session_not_found(session)
-    return Session(*row)
+    return to_session(row)
 
 
 async def read_session_by_name(connection: Connection, name: str, *, namespace: str = "") -> Session:
     row = await connection.fetchrow(f"SELECT {SESSION} FROM sessions WHERE namespace = $1 AND name = $2", namespace, name)
     if row is None:
         raise name_not_found(name)
-    return Session(*row)
+    return to_session(row)
 
 
 async def list_sessions(
@@ -59,7 +59,7 @@ async def list_sessions(
     rows = await connection.fetch(
         f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *values
     )
-    return to_page("sessions", rows, size, lambda row: Session(*row))
+    return to_page("sessions", rows, size, to_session)
 
 
 async def count_sessions(
@@ -94,7 +94,14 @@ async def list_events(
     rows = await connection.fetch(f"SELECT {EVENT} FROM events WHERE {conditions} ORDER BY {order} LIMIT $1", *values)
     if not rows and session is not None:
         await require_session(connection, session)
-    return tuple([Event(*row) for row in rows])
+    return tuple([to_event(row) for row in rows])
+
+
+async def list_events_naming(connection: Connection, session: str, text: str) -> tuple[Event, ...]:
+    rows = await connection.fetch(
+        f"SELECT {EVENT} FROM events WHERE session = $1 AND strpos(raw, $2) > 0 ORDER BY seq LIMIT 1000", session, text
+    )
+    return tuple([to_event(row) for row in rows])
 
 
 async def read_newest_position(connection: Connection) -> int:

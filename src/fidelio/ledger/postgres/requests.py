@@ -5,9 +5,11 @@ The caller of a change has locked the row of the session, so no other transactio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fidelio.errors import BadRecord, RequestClosed, RequestExists
 from fidelio.ledger.checks import request_not_found
-from fidelio.ledger.encoding import EncodedRequest
+from fidelio.ledger.encoding import EncodedRequest, encode
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request, RequestState
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.database import Connection
@@ -21,6 +23,7 @@ ON CONFLICT (id) DO NOTHING RETURNING id
 _CLOSE = """
 UPDATE requests SET state = $2, answer = $3, answered_by = $4, channel = $5, assurance = $6, closed_at = $7 WHERE id = $1
 """
+_REWRITE = "UPDATE requests SET question = $2, options = $3, subject = $4, detail = $5, answer = $6 WHERE id = $1"
 _SELECT_PAGE = f"""
 SELECT number, {_COLUMNS} FROM requests
 WHERE ($1::text IS NULL OR session = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR key = $3)
@@ -54,6 +57,13 @@ async def _close(connection: Connection, session: str, request: CloseRequest, an
     if state != "open":
         raise RequestClosed(request.id, state)
     await connection.execute(_CLOSE, request.id, request.state, answer, request.by, request.channel, request.assurance, now)
+
+
+async def rewrite(connection: Connection, rows: Sequence[Request]) -> None:
+    """Store the texts of requests from which a redaction has erased some."""
+    for row in rows:
+        texts = (row.question, encode(list(row.options), "options"), row.subject, encode(row.detail, "detail"))
+        await connection.execute(_REWRITE, row.id, *texts, encode(row.answer, "answer"))
 
 
 async def read_request(connection: Connection, request: str) -> Request:

@@ -12,8 +12,8 @@ from typing import Self
 
 import msgspec
 
-from fidelio.ledger.encoding import EncodedChange, decode
-from fidelio.ledger.model import PutDocument, Session
+from fidelio.ledger.encoding import EncodedChange
+from fidelio.ledger.model import PutDocument, Session, decode_body
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.search import iter_fields, tokenize
 
@@ -37,7 +37,7 @@ class SearchVectors(msgspec.Struct, frozen=True):
     @classmethod
     def build(cls, encoded: EncodedChange) -> Self:
         return cls(
-            tuple([build_vector(vector for _, vector in iter_fields(decode(event.raw))) for event in encoded.events]),
+            tuple([build_vector(vector for _, vector in iter_fields(decode_body(event.raw))) for event in encoded.events]),
             tuple([build_vector((each.document.path, each.document.text or "")) for each in encoded.documents]),
         )
 

@@ -11,19 +11,21 @@ import random
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 import msgspec
 
-from fidelio.errors import LedgerDamaged, LedgerUnavailable
+from fidelio.errors import LedgerDamaged, LedgerUnavailable, SchemaMismatch
 from fidelio.home import sync_directory
 from fidelio.ids import new_id
 from fidelio.ledger.sqlite.errors import translate_errors
-from fidelio.ledger.sqlite.schema import migrate, read_version, run_script
+from fidelio.ledger.sqlite.schema import VERSION, migrate, read_version, run_script
 
 RETRY_INTERVAL_S = (0.0005, 0.004)
 BUSY_TIMEOUT_MS = 10_000
 SMALLEST_PAGE = 512
+_COPY = "Copy the home to a directory that you can write, and name the copy with --home DIR."
 
 _WRITE_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _SETTINGS = """
@@ -39,11 +41,15 @@ PRAGMA journal_size_limit = 16777216;
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
-    """Options of a connection: file, virtual file system and the time to wait for locks of other processes."""
+    """Options of a connection: file, virtual file system and the time to wait for locks of other processes.
+
+    `read_only`: this process cannot write the file or its directory, so nothing is created there either.
+    """
 
     path: str
     vfs: str | None = None
     busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    read_only: bool = False
 
 
 class BusyHandler:
@@ -88,9 +94,36 @@ def _configure(connection: apsw.Connection, path: str) -> apsw.Connection:
 def open_reader(options: ConnectionOptions) -> apsw.Connection:
     """Create a connection that cannot write. It does not use read-only mode, because reading may require WAL recovery."""
     with translate_errors(options.path):
-        connection = _connect(options, apsw.SQLITE_OPEN_READWRITE)
+        connection = _connect_read_only(options) if options.read_only else _connect(options, apsw.SQLITE_OPEN_READWRITE)
         run_script(connection, _SETTINGS + "PRAGMA query_only = ON;")
     return connection
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether the file exists and this process can write neither it nor files beside it, as on a read-only file system."""
+    return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def require_readable(options: ConnectionOptions) -> None:
+    """Check a read-only file once, as `open_writer` does; its schema cannot be migrated."""
+    _require_size(Path(options.path), os.path.getsize(options.path))  # noqa: PTH202  # a text, as everywhere here
+    with translate_errors(options.path):
+        connection = _connect_read_only(options)
+        try:
+            found = read_version(connection, options.path)
+        finally:
+            connection.close()
+    if found < VERSION:
+        raise SchemaMismatch(f"{options.path} has schema version {found} and cannot be updated here.", remedy=_COPY)
+
+
+def _connect_read_only(options: ConnectionOptions) -> apsw.Connection:
+    """Open without creating files. A WAL with content needs its shared-memory file; without content nobody writes."""
+    wal = Path(f"{options.path}-wal")
+    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+    address = f"file:{quote(str(Path(options.path).absolute()))}?{mode}"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return _connect(ConnectionOptions(address, options.vfs, options.busy_timeout_ms), flags)
 
 
 def _ensure_file(options: ConnectionOptions) -> None:
@@ -105,6 +138,10 @@ def _ensure_file(options: ConnectionOptions) -> None:
         raise LedgerUnavailable(
             f"{path} cannot be opened: {error.strerror}.", remedy="Make the file and its directory writable."
         ) from error
+    _require_size(path, size)
+
+
+def _require_size(path: Path, size: int) -> None:
     if size < SMALLEST_PAGE:
         # SQLite would treat such a file as a new database and hide that the data is lost.
         remedy = "Restore the file from a backup, or remove it to begin with an empty ledger."

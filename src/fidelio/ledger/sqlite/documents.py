@@ -8,7 +8,7 @@ import apsw
 
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.checks import check_path
-from fidelio.ledger.encoding import EncodedDocument
+from fidelio.ledger.encoding import EncodedDocument, check_content
 from fidelio.ledger.model import Document, Page
 from fidelio.ledger.paging import clamp_page_size, decode_text_cursor
 from fidelio.ledger.rows import VERSION, to_document, to_page
@@ -49,7 +49,7 @@ def has_blob(connection: apsw.Connection, digest: str) -> bool:
 
 def read_blob(connection: apsw.Connection, digest: str) -> bytes | None:
     content: bytes | None = connection.execute("SELECT content FROM blobs WHERE digest = ?", (digest,)).get
-    return content
+    return check_content(digest, content)
 
 
 def delete_unused_blobs(connection: apsw.Connection, digests: Iterable[str]) -> None:
@@ -86,6 +86,20 @@ def list_documents(
     bounds = (prefix, prefix + "\U0010ffff", decode_text_cursor(cursor, "documents") or "")
     rows = fetch(connection, _SELECT_PAGE, (space, *bounds, size + 1))
     return to_page("documents", rows, size, to_document)
+
+
+_SELECT_OF_SESSION = join_sql(
+    "SELECT",
+    VERSION,
+    "FROM document_versions WHERE session = ? AND (space, path, version) > (?, ?, ?) ORDER BY space, path, version LIMIT ?",
+)
+
+
+def list_versions_of(
+    connection: apsw.Connection, session: str, *, after: Document | None = None, limit: int = 1000
+) -> tuple[Document, ...]:
+    last = ("", "", 0) if after is None else (after.space, after.path, after.version)
+    return tuple(to_document(row) for row in fetch(connection, _SELECT_OF_SESSION, (session, *last, clamp_page_size(limit))))
 
 
 def list_versions(connection: apsw.Connection, space: str, path: str, *, limit: int = 50) -> tuple[Document, ...]:

@@ -6,11 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import apsw
+import msgspec
 
-from fidelio.errors import LedgerBusy, LedgerClosed, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable, SchemaMismatch
+from fidelio.errors import (
+    LedgerBusy,
+    LedgerClosed,
+    LedgerDamaged,
+    LedgerError,
+    LedgerFull,
+    LedgerUnavailable,
+    SchemaMismatch,
+    Text,
+)
+from fidelio.errors.ledger import RESTORE
 
-_RESTORE = "Keep a copy of it, and restore the file from a backup."
-_TRANSLATIONS: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, str], ...] = (
+_TRANSLATIONS: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str, Text], ...] = (
     (
         (apsw.FullError,),
         LedgerFull,
@@ -23,14 +33,23 @@ _TRANSLATIONS: tuple[tuple[tuple[type[apsw.Error], ...], type[LedgerError], str,
         "Another process held {path} for too long.",
         "Repeat, or end the process that holds it.",
     ),
-    ((apsw.NotADBError,), LedgerDamaged, "{path} is not a database, or was overwritten.", _RESTORE),
-    ((apsw.CorruptError,), LedgerDamaged, "{path} is damaged: {error}.", _RESTORE),
+    ((apsw.NotADBError,), LedgerDamaged, "{path} is not a database, or was overwritten.", RESTORE),
+    ((apsw.CorruptError,), LedgerDamaged, "{path} is damaged: {error}.", RESTORE),
+    # All statements are constants: one that fails meets a damaged schema, index or value.
+    (
+        (apsw.SQLError, apsw.MismatchError, apsw.ConstraintError, apsw.TooBigError, apsw.NoMemError, apsw.RangeError),
+        LedgerDamaged,
+        "{path} is damaged: {error}.",
+        RESTORE,
+    ),
     ((apsw.SchemaChangeError,), SchemaMismatch, "The schema of {path} was changed meanwhile.", "Open the ledger again."),
     ((apsw.ConnectionClosedError,), LedgerClosed, "The ledger was closed.", "Open it again."),
 )
 # The shared-memory file of the WAL cannot grow because the disk is full; readers need it too.
 _NO_SHARED_MEMORY = apsw.SQLITE_IOERR_SHMSIZE
 _DAMAGE_CODES = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
+# What a read raises, also for a text that is not UTF-8 or JSON because the file is damaged.
+DRIVER_ERRORS = (apsw.Error, UnicodeDecodeError, msgspec.MsgspecError)
 
 
 @contextmanager
@@ -38,16 +57,18 @@ def translate_errors(path: str) -> Iterator[None]:
     """Raise SQLite errors of the block as `LedgerError`."""
     try:
         yield
-    except apsw.Error as error:
+    except DRIVER_ERRORS as error:
         raise translate_error(error, path) from error
 
 
-def translate_error(error: apsw.Error, path: str) -> LedgerError:
+def translate_error(error: Exception, path: str) -> LedgerError:
+    if not isinstance(error, apsw.Error):
+        return LedgerDamaged(f"{path} is damaged: a value cannot be decoded ({error}).", remedy=RESTORE)
     if getattr(error, "extendedresult", 0) == _NO_SHARED_MEMORY:
         error = apsw.FullError(str(error))
     for causes, error_type, sentence, remedy in _TRANSLATIONS:
         if isinstance(error, causes):
             return error_type(sentence.format(path=path, error=error), remedy=remedy)
     if getattr(error, "extendedresult", 0) in _DAMAGE_CODES:
-        return LedgerDamaged(f"{path} is shorter than it was: {error}.", remedy=_RESTORE)
+        return LedgerDamaged(f"{path} is shorter than it was: {error}.", remedy=RESTORE)
     return LedgerUnavailable(f"{path} cannot be used: {error}.", remedy="Make the file and its directory writable.")

@@ -22,9 +22,9 @@ from msgspec.structs import astuple
 from fidelio.errors import LedgerError
 from fidelio.ledger.encoding import EncodedEvent, chain_event
 from fidelio.ledger.model import Event, Session
-from fidelio.ledger.rows import SESSION
+from fidelio.ledger.rows import SESSION, to_session
 from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, open_writer
-from fidelio.ledger.sqlite.errors import translate_error
+from fidelio.ledger.sqlite.errors import DRIVER_ERRORS, translate_error
 from fidelio.ledger.sqlite.schema import EVENT, join_sql, read_newest_position
 from fidelio.ledger.sqlite.search_index import Indexer
 
@@ -87,7 +87,7 @@ class SessionCache:
     def get(self, id_: str) -> Session | None:
         cached = self._rows.get(id_)
         if cached is None and (row := self._connection.execute(_SELECT_SESSION, (id_,)).get) is not None:
-            cached = Session(*row)
+            cached = to_session(row)
             self.put(cached)
         return cached
 
@@ -232,7 +232,7 @@ class Committer:
         """Commit all items and set the result or the error of each. A result is durable."""
         try:
             self._execute(items)
-        except apsw.Error as error:
+        except DRIVER_ERRORS as error:
             self._fail_all(items, translate_error(error, self._options.path))
         self._run_after_commit(items)
 
@@ -244,7 +244,7 @@ class Committer:
         except apsw.BusyError:
             self._roll_back()
             return False
-        except apsw.Error as error:
+        except DRIVER_ERRORS as error:
             self._fail_all([item], translate_error(error, self._options.path))
         except BaseException:
             # The next user of the connection must not find an open transaction.
@@ -271,7 +271,7 @@ class Committer:
         """Advance the search index, and checkpoint a WAL file that has grown."""
         try:
             self.indexer.step()
-        except apsw.Error:
+        except (*DRIVER_ERRORS, LedgerError):
             # The index is a projection: a later step continues, at the latest when the ledger is opened again.
             self.indexer.back_off()
         if self._wal_pages >= IDLE_CHECKPOINT_PAGES:

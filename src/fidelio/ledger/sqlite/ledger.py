@@ -11,21 +11,23 @@ import apsw
 
 from fidelio.clock import Clock
 from fidelio.errors import LedgerDamaged
+from fidelio.errors.ledger import RESTORE
 from fidelio.ledger.contract import Ledger
-from fidelio.ledger.encoding import build_deletions, build_redaction, encode_change
+from fidelio.ledger.encoding import build_deletions, encode_change
 from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
-from fidelio.ledger.sqlite import erasure, jobs, reads, search
+from fidelio.ledger.redaction import Redaction, redact_events
+from fidelio.ledger.sqlite import erasure, jobs, reads, requests, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
 from fidelio.ledger.sqlite.connection import ConnectionOptions
-from fidelio.ledger.sqlite.documents import list_documents, list_versions, read_blob, read_document
+from fidelio.ledger.sqlite.documents import list_documents, list_versions, list_versions_of, read_blob, read_document
 from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.jobs import list_jobs, next_due
 from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
 from fidelio.ledger.sqlite.requests import list_requests, read_request
 from fidelio.ledger.sqlite.schema import read_newest_position
-from fidelio.ledger.sqlite.writer import Writer
+from fidelio.ledger.sqlite.writer import ReadOnlyWriter, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,7 +49,7 @@ def _reading(
 class SqliteLedger(Ledger):
     """Ledger in a SQLite file, created by `open_sqlite`. `Ledger` documents the methods."""
 
-    def __init__(self, options: ConnectionOptions, writer: Writer, clock: Clock) -> None:
+    def __init__(self, options: ConnectionOptions, writer: Writer | ReadOnlyWriter, clock: Clock) -> None:
         self._options = options
         self._writer = writer
         self._read_pool = ReadPool(options)
@@ -66,11 +68,16 @@ class SqliteLedger(Ledger):
         )
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> CommitResult:
-        encoded = encode_change(build_redaction(session, seqs, actor=actor, reason=reason), now=self._clock())
+        return await redact_events(self, self._carry_out, session, seqs, actor=actor, reason=reason)
+
+    async def _carry_out(self, redaction: Redaction) -> CommitResult:
+        encoded = encode_change(redaction.change, now=self._clock())
+        session = redaction.change.session
 
         def work(transaction: Transaction) -> CommitResult:
             result = apply(transaction, encoded)
-            erasure.erase_events(transaction.connection, session, sorted(set(seqs)))
+            erasure.erase_events(transaction.connection, session, redaction.seqs)
+            requests.rewrite(transaction.connection, redaction.requests)
             return result
 
         return await self._writer.execute(work, (session,), after_commit=erasure.truncate_wal)
@@ -92,11 +99,13 @@ class SqliteLedger(Ledger):
     sessions = _reading(reads.list_sessions)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)
+    events_naming = _reading(reads.list_events_naming)
     request = _reading(read_request)
     requests = _reading(list_requests)
     document = _reading(read_document)
     documents = _reading(list_documents)
     versions = _reading(list_versions)
+    versions_of = _reading(list_versions_of)
     blob = _reading(read_blob)
     next_due = _reading(next_due)
     jobs = _reading(list_jobs)
@@ -132,7 +141,9 @@ class SqliteLedger(Ledger):
         return hits
 
     async def update_index(self) -> int:
-        while await self._writer.execute(lambda transaction: index.index_step(transaction.connection, index.STEP_SIZE)):
+        while not self._options.read_only and await self._writer.execute(
+            lambda transaction: index.index_step(transaction.connection, index.STEP_SIZE)
+        ):
             pass
         return self._read(lambda connection: index.read_progress(connection, "event"))
 
@@ -164,9 +175,7 @@ class SqliteLedger(Ledger):
     async def check(self) -> None:
         problems = await asyncio.to_thread(self._read, _check_integrity)
         if problems:
-            raise LedgerDamaged(
-                f"{self._options.path} is damaged: {problems[0]}.", remedy="Keep a copy, and restore the file from a backup."
-            )
+            raise LedgerDamaged(f"{self._options.path} is damaged: {problems[0]}.", remedy=RESTORE)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)

@@ -17,7 +17,7 @@ from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
 from fidelio.ledger.model import Event, Page, Session, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
-from fidelio.ledger.rows import SESSION, to_page
+from fidelio.ledger.rows import SESSION, to_event, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_errors
@@ -75,14 +75,14 @@ def read_session(connection: apsw.Connection, session: str) -> Session:
     row = connection.execute(_BY_ID, (session,)).get
     if row is None:
         raise session_not_found(session)
-    return Session(*row)
+    return to_session(row)
 
 
 def read_session_by_name(connection: apsw.Connection, name: str, *, namespace: str = "") -> Session:
     row = connection.execute(_BY_NAME, (namespace, name)).get
     if row is None:
         raise name_not_found(name)
-    return Session(*row)
+    return to_session(row)
 
 
 def list_sessions(
@@ -101,7 +101,7 @@ def list_sessions(
     size = clamp_page_size(limit)
     text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
     rows = fetch(connection, text, (*values, size + 1))
-    return to_page("sessions", rows, size, lambda row: Session(*row))
+    return to_page("sessions", rows, size, to_session)
 
 
 def count_sessions(
@@ -116,6 +116,13 @@ def _where(filters: dict[str, str | None], more: dict[str, Any]) -> tuple[tuple[
     conditions = {f"{column} = ?": value for column, value in filters.items()} | more
     values = {test: value for test, value in conditions.items() if value is not None}
     return tuple(values.values()), " AND ".join(values if filters.get("status") else [*values, NOT_DELETED])
+
+
+_NAMING = join_sql("SELECT", EVENT, "FROM events WHERE session = ? AND instr(body, ?) ORDER BY seq LIMIT 1000")
+
+
+def list_events_naming(connection: apsw.Connection, session: str, text: str) -> tuple[Event, ...]:
+    return tuple([to_event(row) for row in fetch(connection, _NAMING, (session, text))])
 
 
 def list_events(
@@ -133,4 +140,4 @@ def list_events(
     rows = fetch(connection, text, (*values, *types, clamp_page_size(limit)))
     if not rows and session is not None:
         require_session(connection, session)
-    return tuple([Event(*row) for row in rows])
+    return tuple([to_event(row) for row in rows])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
 
 from fidelio.errors import BadRecord, RequestClosed, RequestExists
 from fidelio.ledger.checks import request_not_found
-from fidelio.ledger.encoding import EncodedRequest
+from fidelio.ledger.encoding import EncodedRequest, encode
 from fidelio.ledger.model import CloseRequest, OpenRequest, Page, Request, RequestState
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.rows import to_page, to_request
@@ -20,6 +21,7 @@ _CLOSE = """
 UPDATE requests SET state = ?, answer = ?, answered_by = ?, channel = ?, assurance = ?, closed_at = ?
 WHERE id = ?
 """
+_REWRITE = "UPDATE requests SET question = ?, options = ?, subject = ?, detail = ?, answer = ? WHERE id = ?"
 
 
 def apply(connection: apsw.Connection, session: str, encoded: EncodedRequest, now: int) -> None:
@@ -57,6 +59,13 @@ def _close(connection: apsw.Connection, session: str, request: CloseRequest, ans
     if state != "open":
         raise RequestClosed(request.id, state)
     connection.execute(_CLOSE, (request.state, answer, request.by, request.channel, request.assurance, now, request.id))
+
+
+def rewrite(connection: apsw.Connection, rows: Sequence[Request]) -> None:
+    """Store the texts of requests from which a redaction has erased some."""
+    for row in rows:
+        texts = (row.question, encode(list(row.options), "options"), row.subject, encode(row.detail, "detail"))
+        connection.execute(_REWRITE, (*texts, encode(row.answer, "answer"), row.id))
 
 
 def read_request(connection: apsw.Connection, request: str) -> Request:

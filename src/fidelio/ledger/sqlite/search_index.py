@@ -15,7 +15,8 @@ from typing import Literal
 
 import apsw
 
-from fidelio.ledger.encoding import decode
+from fidelio.errors.ledger import RESTORE, LedgerDamaged
+from fidelio.ledger.model import decode_body
 from fidelio.ledger.search import iter_fields, tokenize
 from fidelio.ledger.sqlite.schema import Row, fetch, join_sql, read_newest_position
 
@@ -128,7 +129,10 @@ def index_step(connection: apsw.Connection, limit: int) -> bool:
 
 
 def read_progress(connection: apsw.Connection, source: Source) -> int:
-    return int(connection.execute("SELECT reached FROM search_progress WHERE source = ?", (source,)).get)
+    reached = connection.execute("SELECT reached FROM search_progress WHERE source = ?", (source,)).get
+    if type(reached) is not int:
+        raise LedgerDamaged("The ledger is damaged: the progress of its search index is missing.", remedy=RESTORE)
+    return reached
 
 
 def is_behind(connection: apsw.Connection) -> bool:
@@ -188,7 +192,8 @@ def _update_events(connection: apsw.Connection, after: int, until: int, for_plai
 
 
 def _to_index_rows(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
-    return ((position, encode_words([text for _, text in iter_fields(decode(body))]), tags) for position, body, tags in rows)
+    bodies = ((position, decode_body(raw), tags) for position, raw, tags in rows)
+    return ((position, encode_words([text for _, text in iter_fields(body)]), tags) for position, body, tags in bodies)
 
 
 def _index_documents(connection: apsw.Connection, limit: int) -> int:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from fidelio.errors import LedgerClosed
+from fidelio.errors import LedgerClosed, LedgerUnavailable
 from fidelio.ledger.sqlite.connection import ConnectionOptions
 from fidelio.ledger.sqlite.group_commit import Committer, Work, WorkItem
 from fidelio.ledger.sqlite.notifications import Notifier
@@ -280,6 +280,26 @@ class Writer:
         for item in unfinished:
             item.error = LedgerClosed("The ledger was closed before this was written.", remedy="Open it again and retry.")
         deliver(unfinished)
+        self.notifier.close()
+
+
+class ReadOnlyWriter:
+    """The writer of a file that cannot be written: every change is refused."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.notifier = Notifier(lambda: None)
+
+    async def execute(self, work: Work[T], sessions: tuple[str, ...] = (), **_: object) -> T:  # noqa: ARG002  # as that of `Writer`
+        raise LedgerUnavailable(
+            f"{self._path} can only be read: the file or its directory is read-only.",
+            remedy="Make the file and its directory writable.",
+        )
+
+    def schedule_indexing(self) -> None:
+        """Do nothing: the index stays as it is."""
+
+    def close(self) -> None:
         self.notifier.close()
 
 

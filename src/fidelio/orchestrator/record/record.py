@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.errors.ledger import damaged_value
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.orchestrator.blueprints.model import Permissions
 from fidelio.orchestrator.record.model import RunState, Usage
@@ -143,7 +144,10 @@ def next_state(state: RunState, type_: str) -> RunState | None:
 
 def decode_record(raw: str) -> AgentRecord:
     """Decode a record from the JSON in the ledger."""
-    return msgspec.json.decode(raw, type=AgentRecord)
+    try:
+        return msgspec.json.decode(raw, type=AgentRecord)
+    except msgspec.MsgspecError as error:
+        raise damaged_value("record of a session", error) from error
 
 
 def _fold_run(record: AgentRecord, event: RecordEvent) -> AgentRecord:

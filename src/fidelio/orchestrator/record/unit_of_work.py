@@ -25,9 +25,17 @@ LoadedAgent: TypeAlias = LoadedSession[AgentRecord]
 AgentDecision: TypeAlias = SessionDecision[None]
 Decide = Callable[[LoadedAgent], AgentDecision | None]
 
+# Keys of event bodies whose values are ids, states or names, and no text of an agent or a person.
+_STRUCTURE = """
+run project blueprint blueprint_hash executor model parent worktree branch base path prefix conversation messages resumes fresh
+host fence pid started usage spent request by servers
+"""
+
 
 class AgentRecords:
     """Validates, decodes and folds the records of agent sessions for the generic unit of work."""
+
+    structure = frozenset(_STRUCTURE.split())
 
     def check(self, session: Session) -> None:
         """Raise unless this is an agent session with a record; a deleted session has none."""

@@ -58,7 +58,12 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
     """
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
-        proof = {"holds": True, "events": verdict.events, "head": verdict.head.hex()}
+        proof = {
+            "holds": verdict.holds,
+            "problems": list(verdict.problems),
+            "events": verdict.events,
+            "head": verdict.head.hex(),
+        }
         print_json({**to_builtins(report), "differences": report.differences, "chain": proof})
     else:
         _print_report(cli, report, verdict)
@@ -78,18 +83,20 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
 async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
     async with cli.records() as records:
         found = await records.find(session)
-        report, verdict = await records.report(found.id), await records.verify(found.id)
-        for child in report.iter_children():
-            if child.workflow:
-                await records.verify(child.session)
-        return report, verdict
+        verdict = await records.verify(found.id)
+        return await records.report(found.id, verdict), verdict
 
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
+    for problem in verdict.problems:
+        click.echo(f"! THE RECORD WAS CHANGED OUTSIDE OF FIDELIO: {escape_line(problem)}")
     state = _describe_end(report)
     click.echo(f"{escape_line(report.title)} ({escape_line(f'{report.workflow} {report.version}')}), session {report.session}")
     click.echo(f"  started {format_iso(report.started_at)}, {state}; {report.fidelity}; agents: {_join_names(report.agents)}")
-    click.echo(f"  the chain of {verdict.events} events holds, head {verdict.head.hex()[:16]}...")
+    holds = "holds" if verdict.holds else "is intact, but what is stored beside it DIFFERS from it"
+    click.echo(f"  the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...")
+    for sentence in verdict.not_covered:
+        click.echo(f"  not covered: {escape_line(sentence)}")
     for line in _iter_facts(report):
         click.echo(f"  {escape_line(cli.render(line))}")
     for visit in report.visits:

@@ -13,7 +13,7 @@ from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import Command, Hint, RequestNotFound
-from fidelio.inbox import require_person
+from fidelio.inbox import Inbox, require_person
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -46,7 +46,7 @@ async def inbox_command(
         state: RequestState | None = None if everything else "open"
         session_id = await _resolve_session(records, session)
         page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
-        items = await _load_items(records, page.items)
+        items = await _load_items(records, inbox, page.items)
     if as_json:
         print_json({"requests": [item_json(item) for item in items], "next": page.next})
     elif not items:
@@ -93,7 +93,7 @@ async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -
         async for request in inbox.follow(session=session_id):
             if states.get(request.id) != request.state:
                 states[request.id] = request.state
-                _print_watched(cli, InboxItem(request, await records.find(request.session)), as_json=as_json)
+                _print_watched(cli, (await _load_items(records, inbox, [request]))[0], as_json=as_json)
 
 
 def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
@@ -103,12 +103,12 @@ def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
         print_item(item, cli.program)
 
 
-async def _load_items(records: Records, requests: Sequence[Request]) -> list[InboxItem]:
+async def _load_items(records: Records, inbox: Inbox, requests: Sequence[Request]) -> list[InboxItem]:
     """Load the sessions of the requests, each once."""
     sessions: dict[str, Session] = {}
     for name in {request.session for request in requests}:
         sessions[name] = await records.find(name)
-    return [InboxItem(request, sessions[request.session]) for request in requests]
+    return [InboxItem(request, sessions[request.session], await inbox.find_mismatch(request)) for request in requests]
 
 
 async def _resolve_session(records: Records, session: str | None) -> str | None:
@@ -133,10 +133,11 @@ _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agen
 
 
 class InboxItem(msgspec.Struct, frozen=True):
-    """A request and its session."""
+    """A request and its session. `mismatch` says how it differs from the event that opened it."""
 
     request: Request
     session: Session
+    mismatch: str = ""
 
 
 def print_item(item: InboxItem, program: str) -> None:
@@ -144,6 +145,10 @@ def print_item(item: InboxItem, program: str) -> None:
     request, session = item.request, item.session
     name = f"{escape_line(session.name)} ({session.id})" if session.name else session.id
     click.echo(f"{request.id}  {escape_line(request.kind)} in session {name}, {_format_age(request)}")
+    if item.mismatch:
+        # Its texts are not those that were asked: they are not shown, and `answer` refuses it.
+        click.echo(f"{_INDENT}! {escape_line(item.mismatch)}")
+        return
     for line in _context_lines(item):
         click.echo(f"{_INDENT}{shorten(line, WIDTH - len(_INDENT))}")
     _print_wrapped(request.question, _INDENT)
@@ -157,7 +162,8 @@ def item_json(item: InboxItem) -> dict[str, Any]:
     """JSON of a request and its session. Variables only while it is open: later they may differ from those at the question."""
     is_open = item.request.state == "open"
     variables = {"variables": _variables(item.session)} if is_open else {}
-    return {**request_json(item.request), "session_name": item.session.name, **variables}
+    mismatch = {"mismatch": item.mismatch} if item.mismatch else {}
+    return {**request_json(item.request), "session_name": item.session.name, **variables, **mismatch}
 
 
 def request_json(request: Request) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
+from fidelio.app.records import find_damage
 from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line
+from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line, run_async
 from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
@@ -135,8 +136,19 @@ def run(arguments: list[str]) -> int:
             return CLOSED_PIPE
         if "--debug" in arguments:
             traceback.print_exc()
-        return _print_error(cause)
+        return _print_error(_find_damage(arguments, cause))
     return result if isinstance(result, int) else 0
+
+
+def _find_damage(arguments: list[str], error: BaseException) -> BaseException:
+    """The damage of the ledger if it explains an unexpected error: any value in a damaged file can be the reason."""
+    if not isinstance(error, Exception) or isinstance(error, FidelioError | click.ClickException | click.Abort | OSError):
+        return error
+    at = next((at for at, word in enumerate(arguments) if word.split("=")[0] == "--home"), None)
+    home = None if at is None else [*arguments[at].split("=", 1)[1:], *arguments[at + 1 :], None][0]
+    with suppress(FidelioError):
+        return run_async(find_damage(CliContext(home=home, debug=False).settings)) or error
+    return error
 
 
 def _unwrap_error(error: BaseException) -> BaseException:

@@ -122,9 +122,11 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
 @json_option
 @with_cli_context
 async def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
-    """Verify the hash chain of SESSION: prove that no event was changed or removed, or name the first that was.
+    """Verify SESSION: prove that no event was changed or removed, or name the first that was.
 
-    A chain alone does not show that its end was cut off. For that, pass a head that was printed earlier with --head.
+    The hash chain covers the events. The record, requests, documents and contents of the session are compared with them; what
+    an earlier version has written is listed as not covered. A chain alone does not show that its end was cut off. For that,
+    pass a head that was printed earlier with --head.
     """
     if (session is None) is not everything:
         raise UsageProblem(
@@ -138,7 +140,7 @@ async def verify_command(cli: CliContext, session: str | None, everything: bool,
         else:
             verdicts, missing_heads = [await _verify_session(records, session, expected)], []
     missing = [head.hex() for head in missing_heads]
-    holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
+    holds = not missing and all(map(_holds, verdicts))
     if as_json:
         print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
     else:
@@ -171,21 +173,30 @@ def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[st
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
             click.echo(escape_line(str(verdict)), err=True)
-        elif not everything:
+            continue
+        for problem in verdict.problems:
+            click.echo(escape_line(f"Session {verdict.session} does not verify: {problem}."), err=True)
+        for sentence in verdict.not_covered:
+            click.echo(escape_line(f"Session {verdict.session}: not covered: {sentence}."))
+        if verdict.holds and not everything:
             redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
             click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
     for head in missing:
         click.echo(f"No session contains the head {head}. Compare the ledger with a backup.", err=True)
     if everything:
-        broken = sum(isinstance(verdict, ChainBroken) for verdict in verdicts)
-        click.echo(f"{len(verdicts) - broken} of {len(verdicts)} sessions hold.")
+        click.echo(f"{sum(map(_holds, verdicts))} of {len(verdicts)} sessions hold.")
+
+
+def _holds(verdict: ChainVerdict | ChainBroken) -> bool:
+    return isinstance(verdict, ChainVerdict) and verdict.holds
 
 
 def _verdict_json(verdict: ChainVerdict | ChainBroken) -> dict[str, Any]:
     if isinstance(verdict, ChainBroken):
         return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
     facts = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}
-    return {"session": verdict.session, "holds": True, **facts}
+    found = {"problems": list(verdict.problems), "not_covered": list(verdict.not_covered)}
+    return {"session": verdict.session, "holds": verdict.holds, **facts, **found}
 
 
 def _session_json(session: Session) -> dict[str, Any]:

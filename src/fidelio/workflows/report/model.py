@@ -82,7 +82,7 @@ class Report(msgspec.Struct):
     it was not recorded. `drift` says how the files differed from those that the session began with, and `snapshot_calls` counts
     the calls that were served from the snapshot for that reason. `ended_unchecked_by` is the actor and channel of an end
     without the definition, which only earlier versions have recorded. `children` are the reports of its child sessions; one
-    without a workflow cannot be read here.
+    without a workflow cannot be read here. `mismatches` says what is stored beside the events and differs from them.
     """
 
     session: str
@@ -109,6 +109,7 @@ class Report(msgspec.Struct):
     set_by: dict[str, str] = {}
     never_entered: list[str] = []
     children: list[Report] = []
+    mismatches: list[str] = []
 
     @property
     def completed(self) -> bool:
@@ -130,7 +131,8 @@ class Report(msgspec.Struct):
             (ended, bool(self.ended_unchecked_by)),
             ("The session cannot be read here, so it was not checked.", not self.workflow),
         ]
-        return [*(text for text, holds in found if holds), *self.drift]
+        changed = (f"The record was changed outside of Fidelio: {text}." for text in self.mismatches)
+        return [*changed, *(text for text, holds in found if holds), *self.drift]
 
     def iter_children(self) -> Iterator[Report]:
         """All child sessions, also those of child sessions."""

@@ -1,0 +1,168 @@
+"""What is stored beside the events follows from them, and a change of it behind the back of the ledger is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from fidelio.errors import BadRecord, RecordMismatch
+from fidelio.ledger import Ledger
+from fidelio.ledger.audit import check_request, verify_all, verify_session
+from fidelio.ledger.model import Change, NewEvent, Query
+from tests.support import proves
+from tests.support.ledgers import say, start
+from tests.support.tampering import ASKED, Notes, bind, record_everything, tamper
+
+FORGERIES = {
+    "event 4 has lost its body": "UPDATE events SET $body = NULL, salt = NULL WHERE session = 's_a' AND seq = 4",
+    "event 3 has lost its body": "UPDATE events SET $body = NULL, salt = NULL WHERE session = 's_a' AND seq = 3",
+    "Request r_1 differs from its event in: question": "UPDATE requests SET question = 'Stop?' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: options": "UPDATE requests SET options = '[]' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: rest": "UPDATE requests SET detail = '{}' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: answer": """UPDATE requests SET answer = '{"option":"no"}' WHERE id = 'r_1'""",
+    "Request r_1 differs from its event in: by": "UPDATE requests SET answered_by = 'person:bob' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: channel": "UPDATE requests SET channel = 'web' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: assurance": "UPDATE requests SET assurance = 'proven' WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: closed": "UPDATE requests SET closed_at = 7 WHERE id = 'r_1'",
+    "Request r_1 differs from its event in: opened": "UPDATE requests SET opened_at = 7 WHERE id = 'r_1'",
+    "Request r_2 differs from its event in: state": "UPDATE requests SET state = 'dismissed' WHERE id = 'r_2'",
+    "request r_1 is missing": "DELETE FROM requests WHERE id = 'r_1'",
+    "request r_9 is in the inbox, but no event": "UPDATE requests SET id = 'r_9' WHERE id = 'r_2'",
+    "its record differs from its events in: texts": "UPDATE sessions SET record = replace(record, 'quoted', 'forged')",
+    "its record differs from its events in: level": "UPDATE sessions SET record = replace(record, 'enforce', 'advise')",
+    "its record cannot be read": "UPDATE sessions SET record = 'no json' WHERE id = 's_a'",
+    "its record is missing": "UPDATE sessions SET record = '{}' WHERE id = 's_a'",
+    "its record is that of event 1, but event 4 wrote": (
+        """UPDATE sessions SET record = '{"seq":1,"level":"enforce"}' WHERE id = 's_a'"""
+    ),
+    "its row has the status 'completed'": "UPDATE sessions SET status = 'completed' WHERE id = 's_a'",
+    "its row has the status 'active' ('why')": "UPDATE sessions SET reason = 'why' WHERE id = 's_a'",
+    "its row says that it was deleted": "UPDATE sessions SET status = 'deleted' WHERE id = 's_a'",
+    "its row has the name 'otto'": "UPDATE sessions SET name = 'otto' WHERE id = 's_a'",
+    "its row has the namespace 'm'": "UPDATE sessions SET namespace = 'm' WHERE id = 's_a'",
+    "its row has the parent None": "UPDATE sessions SET parent = NULL WHERE id = 's_a'",
+    "its row has the kind 'agent'": "UPDATE sessions SET kind = 'agent' WHERE id = 's_a'",
+    "its row has the time of its start 7": "UPDATE sessions SET created_at = 7 WHERE id = 's_a'",
+    "a version of document plans/s_a is missing": "DELETE FROM document_versions WHERE session = 's_a'",
+    "no event wrote a stored version of document plans/other": "UPDATE document_versions SET path = 'other'",
+    "differs from its digest": "UPDATE blobs SET content = convert_to('x', 'UTF8')",
+    "is missing": "DELETE FROM blobs",
+}
+
+
+@proves("chain.covers-projections")
+async def test_an_untouched_session_holds_with_everything_beside_it(ledger: Ledger) -> None:
+    await record_everything(ledger)
+
+    verdicts = [verdict async for verdict in verify_all(ledger)]
+
+    assert [(verdict.session, verdict.problems, verdict.not_covered) for verdict in verdicts] == [  # type: ignore[union-attr]
+        ("s_a", (), ()),
+        ("s_up", (), ()),
+    ]
+
+
+@proves("chain.covers-projections")
+@pytest.mark.parametrize("problem", FORGERIES)
+async def test_a_change_beside_the_events_is_found(ledger: Ledger, address: str, problem: str) -> None:
+    await record_everything(ledger)
+    statement = FORGERIES[problem]
+    if not address.startswith("postgresql://"):
+        statement = statement.replace("convert_to('x', 'UTF8')", "x'78'")
+    await tamper(address, statement)
+
+    verdict = await verify_session(ledger, "s_a")
+
+    assert not verdict.holds
+    assert any(problem in found for found in verdict.problems), verdict.problems
+    assert verdict.not_covered == ()
+
+
+@proves("chain.covers-requests-at-use")
+async def test_a_changed_request_is_noticed_when_it_is_used(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    for request in ("r_1", "r_2"):
+        await check_request(ledger, await ledger.request(request))
+    await tamper(address, "UPDATE requests SET question = 'Delete everything?' WHERE id = 'r_2'")
+    with pytest.raises(RecordMismatch, match="r_2 differs from its event in: question"):
+        await check_request(ledger, await ledger.request("r_2"))
+    await tamper(address, "UPDATE requests SET id = 'r_9' WHERE id = 'r_2'")
+    with pytest.raises(RecordMismatch, match="No event opened request r_9"):
+        await check_request(ledger, await ledger.request("r_9"))
+
+
+@proves("chain.covers-projections")
+async def test_a_changed_blob_is_not_handed_out(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    digest = (await ledger.events("s_a"))[0].body["snapshot"]
+    assert await ledger.blob(digest) == b"the definition"
+    content = "convert_to('x', 'UTF8')" if address.startswith("postgresql://") else "x'78'"
+    await tamper(address, f"UPDATE blobs SET content = {content}")
+
+    with pytest.raises(RecordMismatch, match="differs from its digest"):
+        await ledger.blob(digest)
+
+
+@proves("chain.not-covered")
+async def test_what_an_earlier_version_wrote_is_not_covered_and_not_broken(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fidelio.ledger.encoding.add_marks", lambda _change, bodies, _digests, **_: bodies)
+    await record_everything(ledger)
+    monkeypatch.undo()
+    await ledger.commit(Change(session="s_a", record=Notes(3, "advise")))
+
+    verdict = await verify_session(ledger, "s_a")
+
+    assert verdict.problems == ()
+    assert verdict.not_covered == (
+        "its record differs from its events in: level",
+        "2 requests were written by an earlier version",
+        "no event wrote a stored version of document plans/s_a",
+    )
+    for request in ("r_1", "r_2"):
+        await check_request(ledger, await ledger.request(request))
+
+
+@proves("chain.not-covered")
+async def test_a_later_event_of_an_old_session_covers_what_it_stored(
+    ledger: Ledger, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fidelio.ledger.encoding.add_marks", lambda _change, bodies, _digests, **_: bodies)
+    await start(ledger, "s_a")
+    monkeypatch.undo()
+    asked = NewEvent(type="asked", body={"request": "r_1"})
+    await ledger.commit(Change(session="s_a", events=(asked,), requests=(ASKED,)))
+    await tamper(address, "UPDATE requests SET question = 'Stop?'")
+
+    assert (await verify_session(ledger, "s_a")).problems == ("Request r_1 differs from its event in: question",)
+
+
+@proves("chain.covers-projections")
+async def test_nobody_above_the_ledger_writes_or_sees_its_mark(ledger: Ledger) -> None:
+    done = await start(ledger, "s_a")
+    assert done.events[0].body == {}
+    assert '"ledger"' in (done.events[0].raw or "")
+    with pytest.raises(BadRecord, match="belongs to the ledger"):
+        await say(ledger, "s_a", {"ledger": {"v": 1}})
+    assert await ledger.search(Query(text="v")) == ()
+
+
+@proves("chain.covers-projections")
+async def test_a_session_that_only_looks_deleted_is_found(ledger: Ledger, address: str) -> None:
+    bind(ledger)
+    await start(ledger, "s_a")
+    await ledger.erase(["s_a"], actor="ada", reason="x")
+    assert (await verify_session(ledger, "s_a")).problems == ()
+    await tamper(address, "UPDATE sessions SET status = 'active'")
+
+    assert "its events end with session.deleted" in (await verify_session(ledger, "s_a")).problems[0]
+
+
+@proves("chain.covers-projections")
+async def test_a_body_that_a_deletion_explains_is_no_problem(ledger: Ledger) -> None:
+    await record_everything(ledger)
+    await ledger.erase(["s_a"], actor="ada", reason="x")
+
+    verdict = await verify_session(ledger, "s_a")
+
+    assert (verdict.problems, verdict.not_covered, verdict.redacted) == ((), (), 5)
