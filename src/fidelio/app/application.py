@@ -29,6 +29,8 @@ from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AnswerOption, AskPerson
 
 if TYPE_CHECKING:
+    from fidelio.anchors.schedule import AnchorSchedule
+    from fidelio.anchors.service import AnchorService
     from fidelio.conductor.conductor import Conductor
     from fidelio.conductor.context import ProgressEvent
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
@@ -140,6 +142,23 @@ class Application:
         """Sessions and events of every kind."""
         async with self._open_lock:
             return Records(await self._open_ledger())
+
+    async def anchors(self) -> AnchorService:
+        """Signed heads of all sessions, to be kept outside of the ledger."""
+        from fidelio.anchors.service import AnchorService  # noqa: PLC0415  # brings cryptography, 50 ms
+
+        async with self._open_lock:
+            return AnchorService(await self._open_ledger(), self.settings.home)
+
+    async def keep_anchoring(self, schedule: AnchorSchedule | None) -> None:
+        """Write anchors in the background until the application is closed. Raises if the target cannot be used."""
+        if schedule is None:
+            return
+        from fidelio.anchors.schedule import keep_schedule  # noqa: PLC0415  # brings the restart loop and logging, 10 ms
+
+        service = await self.anchors()
+        await service.check_target(schedule.target, tsa=schedule.tsa)
+        await self._resources.enter_async_context(keep_schedule(service, schedule))
 
     async def inbox(self) -> Inbox:
         """The requests that wait for a person."""

@@ -30,6 +30,7 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── SchemaMismatch        the database was written by a newer Fidelio, or is not ours
     │   └── LedgerClosed          used after close
     ├── ChainBroken               the events differ from what was acknowledged; names the first one that differs
+    ├── AnchorProblem             an anchor cannot be read, written or time-stamped
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; suggests similar names
@@ -75,6 +76,7 @@ from fidelio.errors.agents import (
     UncheckedAgentInput,
 )
 from fidelio.errors.base import (
+    AnchorProblem,
     BadToken,
     ExpiredToken,
     FidelioError,
@@ -126,6 +128,7 @@ __all__ = [
     "AgentSessionExists",
     "AgentSessionNotFound",
     "AmbiguousAgentSession",
+    "AnchorProblem",
     "BadAgentInput",
     "BadId",
     "BadQuery",

@@ -17,6 +17,7 @@ from fidelio.home import find_home
 # Only the module of the command that runs is imported. All of them take over a second.
 COMMANDS = {
     "agents": ("agents", "Start, watch, resume and stop agents."),
+    "anchor": ("anchors", "Sign the heads of all sessions, to be kept in another place."),
     "answer": ("inbox", "Answer REQUEST with OPTION, or with --text."),
     "completion": ("main", "Print the completion script for SHELL (default: your shell)."),
     "demo": ("serve", "Watch a scripted agent that stops at a question for you."),

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
 from fidelio.app.records import Records
 from fidelio.clock import format_iso
@@ -49,8 +50,19 @@ class ListenAddress(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, demo: bool, any_port: bool) -> None:
-    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: a free port will do if this is in use."""
+def run_server(
+    cli: CliContext,
+    options: McpOptions,
+    address: ListenAddress,
+    *,
+    demo: bool,
+    any_port: bool,
+    schedule: AnchorSchedule | None = None,
+) -> None:
+    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: a free port will do if this is in use.
+
+    `schedule`: write anchors meanwhile.
+    """
     settings = load_server_settings(options)
     if any_port and _is_in_use(address):
         click.echo(f"Port {address.port} is in use, so the demo takes a free one.")
@@ -62,6 +74,7 @@ def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, 
         async with make_application(options, settings, handles=bool(bearer)) as application, open_bundled(settings) as bundled:
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
+            await application.keep_anchoring(schedule)
 
             async def welcome(url: str) -> None:
                 _print_welcome(url, cli.program, has_token=bool(bearer))

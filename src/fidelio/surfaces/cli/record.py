@@ -12,6 +12,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Hit, Query, Session
+from fidelio.surfaces.cli.anchor_options import anchors_json, print_anchors, verify_anchors, verify_options
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -121,35 +122,45 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
 )
 @json_option
 @with_cli_context
-async def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
+@verify_options
+async def verify_command(
+    cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool, anchoring: dict[str, Any]
+) -> int:
     """Verify the hash chain of SESSION: prove that no event was changed or removed, or name the first that was.
 
-    A chain alone does not show that its end was cut off. For that, pass a head that was printed earlier with --head.
+    A chain alone does not show that its end was cut off, or that it was computed again as a whole. For that, pass a head that
+    was printed earlier with --head, or an anchor that was kept elsewhere with --anchor.
     """
+    everything = everything or (session is None and bool(anchoring["anchors"]))
     if (session is None) is not everything:
         raise UsageProblem(
             "verify needs a session or --all, and not both.", remedy=Hint(Command("sessions"), " lists the sessions.")
         )
 
     expected = [_parse_head(text) for text in heads]
-    async with cli.records() as records:
-        if session is None:
+    async with cli.open() as application:
+        records = await application.records()
+        found = (await records.find(session)).id if session is not None else None
+        anchored = await verify_anchors(application, found, anchoring)
+        if found is None:
             verdicts, missing_heads = await records.verify_all(expected)
         else:
-            verdicts, missing_heads = [await _verify_session(records, session, expected)], []
+            verdicts, missing_heads = [await _verify_session(records, found, expected)], []
     missing = [head.hex() for head in missing_heads]
     holds = not missing and not any(isinstance(verdict, ChainBroken) for verdict in verdicts)
+    holds = holds and (anchored is None or anchored.holds)
     if as_json:
-        print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
+        sessions = [_verdict_json(verdict) for verdict in verdicts]
+        print_json({"holds": holds, "sessions": sessions, "missing_heads": missing, **anchors_json(anchored)})
     else:
         _print_verdicts(verdicts, missing, everything=everything)
+        print_anchors(anchored)
     return 0 if holds else ChainBroken.exit_code
 
 
 async def _verify_session(records: Records, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
-    found = await records.find(session)
     try:
-        return await records.verify(found.id, heads=heads)
+        return await records.verify(session, heads=heads)
     except ChainBroken as broken:
         return broken
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fidelio.surfaces.cli.anchor_options import schedule_options
 from fidelio.surfaces.cli.context import CliContext, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
@@ -69,6 +70,7 @@ mcp_command = click.Command(
     "--demo", is_flag=True, help="Also run a scripted agent through the workflow `hello`, so that there is something to see."
 )
 @with_cli_context
+@schedule_options
 def up_command(
     cli: CliContext, /, host: str, port: int | None, token: str | None, names: tuple[str, ...], demo: bool, **serving: Any
 ) -> None:
@@ -77,7 +79,9 @@ def up_command(
 
     names = names or _allowed_hosts_from_environment()
     address = ListenAddress(host, PORT if port is None else port, token or os.environ.get("FIDELIO_TOKEN"), names)
-    run_server(cli, McpOptions(home=cli.home, **serving), address, demo=demo, any_port=demo and port is None)
+    schedule = serving.pop("schedule")
+    options = McpOptions(home=cli.home, **serving)
+    run_server(cli, options, address, demo=demo, any_port=demo and port is None, schedule=schedule)
 
 
 @click.command("demo")
