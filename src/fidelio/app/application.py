@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from fidelio.app.erasure import BATCH
 from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
@@ -23,6 +24,7 @@ from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, RequestClosed, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.model import Session
 from fidelio.mcp_client import McpServer
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
@@ -181,6 +183,22 @@ class Application:
         """End an unfinished workflow session and those that it has started, for a person."""
         session = await (await self.records()).find(name)
         return await (await self.workflows()).cancel(session.id, by=by, reason=reason)
+
+    async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> tuple[str, ...]:
+        """Delete the sessions of a plan, for a person. Returns the worktrees of agents that stay because they hold changes."""
+        agents = [session for session in sessions if session.kind == "agent" and session.has_record]
+        known = {session.id for session in agents}
+        others = [session for session in sessions if session.id not in known]
+        retained: tuple[str, ...] = ()
+        # Agents first: if the rest fails, what is left still names what it belonged to.
+        if agents:
+            service = await self.agents(host=False)
+            retained = (await service.delete_sessions(agents, by=by, reason=reason)).retained_worktrees
+        records = await self.records()
+        for first in range(0, len(others), BATCH):
+            part = {session.id: session.last_seq for session in others[first : first + BATCH]}
+            await records.erase(list(part), actor=by, reason=reason, expect=part)
+        return retained
 
     @contextmanager
     def _reporting_failure(self) -> Iterator[None]:

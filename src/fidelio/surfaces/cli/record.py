@@ -1,7 +1,8 @@
-"""Commands over the ledger: `fidelio sessions`, `events`, `search` and `verify`."""
+"""Commands over the ledger: `fidelio sessions`, `events`, `search` and `verify`; `redact` is in `erasing`."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import click
@@ -24,6 +25,9 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
+
+__all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 
@@ -34,19 +38,36 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION and the sessions that it has started.")
-@click.option("--reason", default="", help="With --end: why; the report of the session shows it.")
+@click.option(
+    "--delete", "deleting", metavar="SESSION", help="Do not list: erase SESSION and the sessions that it has started, for good."
+)
+@click.option("--reason", default="", help="With --end or --delete: why; the record keeps it.")
+@yes_option
 @json_option
 @with_cli_context
-async def sessions_command(
-    cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: str
-) -> None:
+def sessions_command(
+    cli: CliContext, /, as_json: bool, reason: str, yes: bool, **options: Any
+) -> Coroutine[Any, Any, None] | None:
     """List sessions, newest first.
 
     With --end: end an unfinished workflow session. Its open questions are withdrawn, and a session that waits for it goes on.
+
+    With --delete: erase a session that has ended, of any kind. Its chain can still be verified; it says who did it and why.
     """
-    if ending["ending"]:
-        await _end_session(cli, ending["ending"], ending["reason"], as_json=as_json)
-        return
+    ending, deleting = options.pop("ending"), options.pop("deleting")
+    if ending and deleting:
+        raise UsageProblem("--end and --delete exclude each other.", remedy="End the session first, and delete it then.")
+    if deleting:
+        delete_session(cli, deleting, reason, yes=yes, as_json=as_json)
+        return None
+    if ending:
+        return _end_session(cli, ending, reason, as_json=as_json)
+    return _list_sessions(cli, as_json=as_json, **options)
+
+
+async def _list_sessions(
+    cli: CliContext, *, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool
+) -> None:
     async with cli.records() as records:
         page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
     if as_json:
