@@ -44,9 +44,9 @@ def test_an_anchor_is_written_and_agrees_with_the_ledger(fidelio: Fidelio, sessi
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        (lambda path, session: rewrite(path, session, 2, '{"forged":true}'), "was rewritten: the hash of its event 4"),
-        (lambda path, session: cut(path, session, 3), "lacks event 4, which was signed"),
-        (remove, "is missing; it had 4 events"),
+        (lambda path, session: rewrite(path, session, 2, '{"forged":true}'), "was rewritten: the hash of its event 6"),
+        (lambda path, session: cut(path, session, 3), "lacks event 6, which was signed"),
+        (remove, "is missing; it had 6 events"),
     ],
 )
 def test_what_the_owner_of_the_database_changed_is_named(

@@ -212,3 +212,19 @@ def test_a_person_at_a_terminal_is_asked_and_can_say_no(fidelio: Fidelio, home: 
             _, asked = process.communicate(timeout=60)
         assert (process.returncode, statuses(fidelio)["root"]) == (code, status), asked
         assert b"Erase session root for good? [y/N]" in asked
+
+
+@proves("cli.delete-session")
+def test_an_agent_session_is_deleted_by_its_name_with_its_files(fidelio: Fidelio, home: Path) -> None:
+    (home / "agents").mkdir(parents=True)
+    started = fidelio("agents", "start", "one", SECRET, "-b", "echo")
+    (session,) = statuses(fidelio)
+    files = home / "runs" / session
+    files.mkdir(parents=True, exist_ok=True)
+    done = fidelio("sessions", "--delete", "one", *WHY, "--yes", "--json")
+
+    assert started.stdout == f"{SECRET}\n"
+    assert json.loads(done.stdout)["deleted"] == [session]
+    assert statuses(fidelio) == {session: "deleted"}
+    assert not files.exists()
+    assert json.loads(fidelio("events", session, "--json").stdout.splitlines()[-1])["body"]["reason"] == "On request."

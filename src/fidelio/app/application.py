@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.app.erasure import BATCH
+from fidelio.app.erasure import BATCH, find_unfinished
 from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
@@ -25,6 +25,7 @@ from fidelio.errors import FidelioError, RequestClosed, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.model import Session
+from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
@@ -183,6 +184,29 @@ class Application:
         """End an unfinished workflow session and those that it has started, for a person."""
         session = await (await self.records()).find(name)
         return await (await self.workflows()).cancel(session.id, by=by, reason=reason)
+
+    @asynccontextmanager
+    async def ending_sessions(self, agent: str, workflow: str, *, reason: str) -> AsyncIterator[None]:
+        """End what the scripted `agent` starts in the block and leaves unfinished, and before it what a killed one has left.
+
+        At any moment of the block the process can be stopped, also while a session starts whose id nobody knows yet. If another
+        process is in such a block of this agent, its sessions are not touched, and the next block ends those of this one.
+        """
+        lock = FileLock(self.settings.home.ensure().lock_path(agent))
+        is_alone = lock.acquire()
+        try:
+            if is_alone:
+                await self._end_unfinished(agent, workflow, f"A process was killed. {reason}")
+            yield
+        finally:
+            if is_alone:
+                await self._end_unfinished(agent, workflow, reason)
+            lock.release()
+
+    async def _end_unfinished(self, agent: str, workflow: str, reason: str) -> None:
+        service = await self.workflows()
+        for session in await find_unfinished(await self._open_ledger(), agent, workflow):
+            await service.cancel(session.id, by=agent, reason=reason)
 
     async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> tuple[str, ...]:
         """Delete the sessions of a plan, for a person. Returns the worktrees of agents that stay because they hold changes."""

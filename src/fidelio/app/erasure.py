@@ -126,3 +126,15 @@ async def find_remains(ledger: Ledger, session: str, text: str) -> list[str]:
         ]
         found += [f"request {request.id}"] if any(text in part for part in parts) else []
     return found
+
+
+async def find_unfinished(ledger: Ledger, agent: str, workflow: str) -> list[Session]:
+    """The unfinished sessions of a bundled workflow that an agent of this name has started."""
+    return [
+        session
+        for status in ("active", "blocked")
+        async for session in all_pages(partial(ledger.sessions, kind="workflow", status=status))
+        if session.record.get("workflow") == workflow
+        and session.record.get("found_in") == "bundled"
+        and [event.actor for event in await ledger.events(session.id, limit=1)] == [agent]
+    ]

@@ -176,7 +176,10 @@ async def run_demo(application: Application, address: str, *, token: str | None,
     """
     records, inbox = await application.records(), await application.inbox()
     click.echo()
-    async with connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
+    async with (
+        application.ending_sessions(AGENT, "hello", reason="The demo was stopped before its end."),
+        connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent,
+    ):
         session = await agent.start_session()
         display = asyncio.create_task(_print_events(records, session))
         try:
