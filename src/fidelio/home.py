@@ -42,6 +42,16 @@ class Home(NamedTuple):
         return self.path / "keys.json"
 
     @property
+    def anchor_keys(self) -> Path:
+        """The private keys that sign anchors."""
+        return self.path / "anchor-keys.json"
+
+    @property
+    def anchor_state(self) -> Path:
+        """The number and the digest of the last anchor."""
+        return self.path / "anchors.json"
+
+    @property
     def workflows(self) -> Path:
         return self.path / "workflows"
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from fidelio.app.erasure import BATCH, find_unfinished
 from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
@@ -24,6 +25,8 @@ from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import check_request
+from fidelio.ledger.model import Session
+from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
 from fidelio.settings import Settings
@@ -31,6 +34,8 @@ from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AnswerOption, AskPerson
 
 if TYPE_CHECKING:
+    from fidelio.anchors.schedule import AnchorSchedule
+    from fidelio.anchors.service import AnchorService
     from fidelio.conductor.conductor import Conductor
     from fidelio.conductor.context import ProgressEvent
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
@@ -166,6 +171,23 @@ class Application:
         async with self._open_lock:
             return Records(await self._open_ledger())
 
+    async def anchors(self) -> AnchorService:
+        """Signed heads of all sessions, to be kept outside of the ledger."""
+        from fidelio.anchors.service import AnchorService  # noqa: PLC0415  # brings cryptography, 50 ms
+
+        async with self._open_lock:
+            return AnchorService(await self._open_ledger(), self.settings.home)
+
+    async def keep_anchoring(self, schedule: AnchorSchedule | None) -> None:
+        """Write anchors in the background until the application is closed. Raises if the target cannot be used."""
+        if schedule is None:
+            return
+        from fidelio.anchors.schedule import keep_schedule  # noqa: PLC0415  # brings the restart loop and logging, 10 ms
+
+        service = await self.anchors()
+        await service.check_target(schedule.target, tsa=schedule.tsa)
+        await self._resources.enter_async_context(keep_schedule(service, schedule))
+
     async def inbox(self) -> Inbox:
         """The requests that wait for a person."""
         async with self._open_lock:
@@ -188,6 +210,45 @@ class Application:
         """End an unfinished workflow session and those that it has started, for a person."""
         session = await (await self.records()).find(name)
         return await (await self.workflows()).cancel(session.id, by=by, reason=reason)
+
+    @asynccontextmanager
+    async def ending_sessions(self, agent: str, workflow: str, *, reason: str) -> AsyncIterator[None]:
+        """End what the scripted `agent` starts in the block and leaves unfinished, and before it what a killed one has left.
+
+        At any moment of the block the process can be stopped, also while a session starts whose id nobody knows yet. If another
+        process is in such a block of this agent, its sessions are not touched, and the next block ends those of this one.
+        """
+        lock = FileLock(self.settings.home.ensure().lock_path(agent))
+        is_alone = lock.acquire()
+        try:
+            if is_alone:
+                await self._end_unfinished(agent, workflow, f"A process was killed. {reason}")
+            yield
+        finally:
+            if is_alone:
+                await self._end_unfinished(agent, workflow, reason)
+            lock.release()
+
+    async def _end_unfinished(self, agent: str, workflow: str, reason: str) -> None:
+        service = await self.workflows()
+        for session in await find_unfinished(await self._open_ledger(), agent, workflow):
+            await service.cancel(session.id, by=agent, reason=reason)
+
+    async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> tuple[str, ...]:
+        """Delete the sessions of a plan, for a person. Returns the worktrees of agents that stay because they hold changes."""
+        agents = [session for session in sessions if session.kind == "agent" and session.has_record]
+        known = {session.id for session in agents}
+        others = [session for session in sessions if session.id not in known]
+        retained: tuple[str, ...] = ()
+        # Agents first: if the rest fails, what is left still names what it belonged to.
+        if agents:
+            service = await self.agents(host=False)
+            retained = (await service.delete_sessions(agents, by=by, reason=reason)).retained_worktrees
+        records = await self.records()
+        for first in range(0, len(others), BATCH):
+            part = {session.id: session.last_seq for session in others[first : first + BATCH]}
+            await records.erase(list(part), actor=by, reason=reason, expect=part)
+        return retained
 
     @contextmanager
     def _reporting_failure(self) -> Iterator[None]:

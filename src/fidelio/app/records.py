@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound
+from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
+from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from fidelio.workflows.report import Report
 
 
-__all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
+__all__ = ["ChainVerdict", "Records", "RedactionPlan", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
+
+_CANDIDATES = 10
 
 
 class Records:
@@ -39,7 +42,20 @@ class Records:
         try:
             return await self._ledger.session(text)
         except SessionNotFound:
-            return await self._ledger.session_by_name(text)
+            return await self._find_by_name(text)
+
+    async def _find_by_name(self, name: str) -> Session:
+        """The name of an agent session is unique only in its project: it is found if no other project has it."""
+        try:
+            return await self._ledger.session_by_name(name)
+        except SessionNotFound:
+            found = (await self._ledger.sessions(name=name, limit=_CANDIDATES)).items
+            if not found:
+                raise
+        if len(found) > 1:
+            candidates = ", ".join(session.id for session in found)
+            raise UsageProblem(f"Several sessions are called {name!r:.80}: {candidates}.", remedy="Use the id of one of them.")
+        return found[0]
 
     async def sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, cursor: str | None = None, limit: int = 50
@@ -90,6 +106,24 @@ class Records:
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         """Delete sessions for good. `expect`: their last sequence numbers, else `SequenceConflict`."""
         await self._ledger.erase(sessions, actor=actor, reason=reason, expect=expect)
+
+    async def plan_deletion(self, session: Session) -> list[Session]:
+        """The session and those that it has started; raises `UsageProblem` if any of them works or waits."""
+        return await plan_deletion(self._ledger, session)
+
+    async def plan_redaction(self, session: Session, seqs: Collection[int] = (), text: str = "") -> RedactionPlan:
+        """Find the events that a redaction would erase, by number or by text."""
+        return await plan_redaction(self._ledger, session, seqs, text)
+
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> list[int]:
+        """Erase the bodies of events for good. Returns the numbers of the events that say so."""
+        parts = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
+        done = [await self._ledger.redact(session, part, actor=actor, reason=reason) for part in parts]
+        return [result.events[-1].seq for result in done]
+
+    async def find_remains(self, session: str, text: str) -> list[str]:
+        """Name what still contains a text after a redaction."""
+        return await find_remains(self._ledger, session, text)
 
     async def check(self) -> None:
         """Run the integrity check of the database. Raises `LedgerDamaged`."""

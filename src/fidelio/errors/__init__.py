@@ -34,6 +34,7 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── LedgerPutBack         a token knows of events that the ledger does not have
     │   └── RecordMismatch        what is stored differs from what the chained events say
     ├── ChainBroken               the events differ from what was acknowledged; names the first one that differs
+    ├── AnchorProblem             an anchor cannot be read, written or time-stamped
     ├── DefinitionError
     │   ├── BadId                 an id with separators, dot segments or other unsafe characters
     │   ├── WorkflowNotFound      no root has it; suggests similar names
@@ -81,6 +82,7 @@ from fidelio.errors.agents import (
     UntrustedProject,
 )
 from fidelio.errors.base import (
+    AnchorProblem,
     BadToken,
     ExpiredToken,
     FidelioError,
@@ -136,6 +138,7 @@ __all__ = [
     "AgentSessionExists",
     "AgentSessionNotFound",
     "AmbiguousAgentSession",
+    "AnchorProblem",
     "BadAgentInput",
     "BadId",
     "BadQuery",

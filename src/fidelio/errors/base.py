@@ -82,3 +82,9 @@ class KeyRingProblem(TokenError):
     """The keys cannot be read, stored or trusted."""
 
     code = "token.keys"
+
+
+class AnchorProblem(FidelioError):
+    """An anchor cannot be read, written or time-stamped. An anchor that contradicts the ledger is no error but a finding."""
+
+    code = "anchor"

@@ -18,6 +18,7 @@ from fidelio.trust import VARIABLE
 # Only the module of the command that runs is imported. All of them take over a second.
 COMMANDS = {
     "agents": ("agents", "Start, watch, resume and stop agents."),
+    "anchor": ("anchors", "Sign the heads of all sessions, to be kept in another place."),
     "answer": ("inbox", "Answer REQUEST with OPTION, or with --text."),
     "completion": ("main", "Print the completion script for SHELL (default: your shell)."),
     "demo": ("serve", "Watch a scripted agent that stops at a question for you."),
@@ -30,6 +31,7 @@ COMMANDS = {
     "lint": ("workflows", "Check workflow files: in DIRECTORY, or on the search path."),
     "list": ("listing", "List the workflows on the search path."),
     "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
+    "redact": ("record", "Erase what events of SESSION contain, for good."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),
     "search": ("record", "Find TEXT in events and documents."),

@@ -83,6 +83,11 @@ class FileKeys:
             self._load_or_create()
         return self._keys.get(kid)
 
+    def all(self) -> tuple[Key, ...]:
+        """Every key of the file."""
+        self._load_or_create()
+        return tuple(self._keys.values())
+
     def rotate(self) -> Key:
         """Create a new key for sealing; the old keys still verify, so existing tokens stay valid."""
         self._load_or_create()

@@ -7,12 +7,13 @@ the end of a child, is stopped again first. Work is not erased: a worktree with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import count
 
 import msgspec
 
 from fidelio.errors import SequenceConflict
+from fidelio.ledger.model import Session
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent, decode_session, view_session
@@ -25,6 +26,7 @@ from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.service.stop import SessionStopper
 
 _BATCH_SIZE = 1_000
+_REASON = "The session was deleted."
 # A caller that resumes the session each time it was stopped must not keep this loop running for ever.
 _MAX_ATTEMPTS = 20
 # Each removal runs several git commands, on a machine where agents work.
@@ -56,6 +58,10 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         await require_outside_ancestry(self.context, agent, by)
         return await self._delete_sessions([agent], by=by)
 
+    async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> DeletionResult:
+        """Delete these sessions, for a person, who says why."""
+        return await self._delete_sessions([decode_session(session) for session in sessions], by=by, reason=reason)
+
     async def delete_all(self, project: str | None, *, by: str) -> DeletionResult:
         """Delete all sessions of a project, or of all projects. Raises if an agent cannot be stopped."""
         found = [decode_session(session) async for session in self.queries.iterate_sessions(project) if session.has_record]
@@ -64,16 +70,16 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         skipped = tuple(agent.session.name or agent.id for agent in found if agent.id in own)
         return msgspec.structs.replace(deleted, skipped=skipped)
 
-    async def _delete_sessions(self, sessions: list[LoadedAgent], *, by: str) -> DeletionResult:
+    async def _delete_sessions(self, sessions: list[LoadedAgent], *, by: str, reason: str = _REASON) -> DeletionResult:
         deleting = {agent.id for agent in sessions}
         sessions = await self._stop(sessions, by=by)
         deleted = DeletionResult()
         for first in range(0, len(sessions), _BATCH_SIZE):
-            part = await self._erase(sessions[first : first + _BATCH_SIZE], deleting, by=by)
+            part = await self._erase(sessions[first : first + _BATCH_SIZE], deleting, by=by, reason=reason)
             deleted = DeletionResult(deleted.count + part.count, deleted.retained_worktrees + part.retained_worktrees)
         return deleted
 
-    async def _erase(self, sessions: list[LoadedAgent], deleting: Collection[str], *, by: str) -> DeletionResult:
+    async def _erase(self, sessions: list[LoadedAgent], deleting: Collection[str], *, by: str, reason: str) -> DeletionResult:
         notified: set[str] = set()
         for attempt in count(1):
             new = [agent for agent in sessions if agent.record.run.id not in notified]
@@ -81,7 +87,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
             notified |= {agent.record.run.id for agent in new}
             retained = await self._remove_worktrees(sessions)
             try:
-                await self._erase_unchanged(sessions, by=by)
+                await self._erase_unchanged(sessions, by=by, reason=reason)
             except SequenceConflict:
                 if attempt == _MAX_ATTEMPTS:
                     raise
@@ -91,10 +97,10 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         await asyncio.to_thread(remove_session_files, self.context.home, [agent.id for agent in sessions])
         return DeletionResult(len(sessions), retained)
 
-    async def _erase_unchanged(self, sessions: list[LoadedAgent], *, by: str) -> None:
+    async def _erase_unchanged(self, sessions: list[LoadedAgent], *, by: str, reason: str) -> None:
         """Erase the sessions. Raises `SequenceConflict`, and erases none, if a session changed since it was read."""
         expect = {agent.id: agent.session.last_seq for agent in sessions}
-        await self.context.ledger.erase(list(expect), actor=by, reason="The session was deleted.", expect=expect)
+        await self.context.ledger.erase(list(expect), actor=by, reason=reason, expect=expect)
 
     async def _stop(self, sessions: list[LoadedAgent], *, by: str) -> list[LoadedAgent]:
         """Stop the sessions, and return them reloaded, because the last turn may have changed them."""

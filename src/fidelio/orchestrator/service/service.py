@@ -14,7 +14,7 @@ from fidelio.errors import UsageProblem
 from fidelio.home import Home
 from fidelio.inbox import AnsweredRequest, Inbox
 from fidelio.ledger import Ledger
-from fidelio.ledger.model import Event, Page, Request
+from fidelio.ledger.model import Event, Page, Request, Session
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import errors
@@ -96,6 +96,10 @@ class AgentService:
 
     async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> DeletionResult:
         return await self._deleter.delete(await self.queries.find(name, project), by=by)
+
+    async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> DeletionResult:
+        """Delete these sessions, for a person, who says why."""
+        return await self._deleter.delete_sessions(sessions, by=by, reason=reason)
 
     async def delete_all(self, project: str | None = None, *, by: str = "service") -> DeletionResult:
         return await self._deleter.delete_all(project, by=by)

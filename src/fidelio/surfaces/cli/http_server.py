@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
 from fidelio.app.records import Records
 from fidelio.clock import format_iso
@@ -55,8 +56,19 @@ class ListenAddress(msgspec.Struct, frozen=True):
         return load_token(home, self.token) if self.needs_token else ServerToken()
 
 
-def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, demo: bool, any_port: bool) -> None:
-    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: a free port will do if this is in use."""
+def run_server(
+    cli: CliContext,
+    options: McpOptions,
+    address: ListenAddress,
+    *,
+    demo: bool,
+    any_port: bool,
+    schedule: AnchorSchedule | None = None,
+) -> None:
+    """Serve until Ctrl-C. `demo`: with the scripted agent. `any_port`: a free port will do if this is in use.
+
+    `schedule`: write anchors meanwhile.
+    """
     settings = load_server_settings(options)
     if any_port and _is_in_use(address):
         click.echo(f"Port {address.port} is in use, so the demo takes a free one.")
@@ -72,6 +84,7 @@ def run_server(cli: CliContext, options: McpOptions, address: ListenAddress, *, 
         ):
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
+            await application.keep_anchoring(schedule)
 
             async def welcome(url: str) -> None:
                 _print_welcome(url, cli.program, token)
@@ -184,7 +197,10 @@ async def run_demo(application: Application, address: str, *, token: str, person
     """
     records, inbox = await application.records(), await application.inbox()
     click.echo()
-    async with connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent:
+    async with (
+        application.ending_sessions(AGENT, "hello", reason="The demo was stopped before its end."),
+        connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent,
+    ):
         session = await agent.start_session()
         display = asyncio.create_task(_print_events(records, session))
         try:

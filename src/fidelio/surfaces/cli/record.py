@@ -1,7 +1,8 @@
-"""Commands over the ledger: `fidelio sessions`, `events`, `search` and `verify`."""
+"""Commands over the ledger: `fidelio sessions`, `events`, `search` and `verify`; `redact` is in `erasing`."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Hit, Query, Session
+from fidelio.surfaces.cli.anchor_options import anchors_json, print_anchors, verify_anchors, verify_options
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -23,6 +25,9 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
+
+__all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 
@@ -33,19 +38,36 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION and the sessions that it has started.")
-@click.option("--reason", default="", help="With --end: why; the report of the session shows it.")
+@click.option(
+    "--delete", "deleting", metavar="SESSION", help="Do not list: erase SESSION and the sessions that it has started, for good."
+)
+@click.option("--reason", default="", help="With --end or --delete: why; the record keeps it.")
+@yes_option
 @json_option
 @with_cli_context
-async def sessions_command(
-    cli: CliContext, /, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool, **ending: str
-) -> None:
+def sessions_command(
+    cli: CliContext, /, as_json: bool, reason: str, yes: bool, **options: Any
+) -> Coroutine[Any, Any, None] | None:
     """List sessions, newest first.
 
     With --end: end an unfinished workflow session. Its open questions are withdrawn, and a session that waits for it goes on.
+
+    With --delete: erase a session that has ended, of any kind. Its chain can still be verified; it says who did it and why.
     """
-    if ending["ending"]:
-        await _end_session(cli, ending["ending"], ending["reason"], as_json=as_json)
-        return
+    ending, deleting = options.pop("ending"), options.pop("deleting")
+    if ending and deleting:
+        raise UsageProblem("--end and --delete exclude each other.", remedy="End the session first, and delete it then.")
+    if deleting:
+        delete_session(cli, deleting, reason, yes=yes, as_json=as_json)
+        return None
+    if ending:
+        return _end_session(cli, ending, reason, as_json=as_json)
+    return _list_sessions(cli, as_json=as_json, **options)
+
+
+async def _list_sessions(
+    cli: CliContext, *, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool
+) -> None:
     async with cli.records() as records:
         page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
     if as_json:
@@ -121,37 +143,46 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
 )
 @json_option
 @with_cli_context
-async def verify_command(cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool) -> int:
+@verify_options
+async def verify_command(
+    cli: CliContext, session: str | None, everything: bool, heads: tuple[str, ...], as_json: bool, anchoring: dict[str, Any]
+) -> int:
     """Verify SESSION: prove that no event was changed or removed, or name the first that was.
 
     The hash chain covers the events. The record, requests, documents and contents of the session are compared with them; what
-    an earlier version has written is listed as not covered. A chain alone does not show that its end was cut off. For that,
-    pass a head that was printed earlier with --head.
+    an earlier version has written is listed as not covered. A chain alone does not show that its end was cut off, or that it
+    was computed again as a whole. For that, pass a head that was printed earlier with --head, or an anchor that was kept
+    elsewhere with --anchor.
     """
+    everything = everything or (session is None and bool(anchoring["anchors"]))
     if (session is None) is not everything:
         raise UsageProblem(
             "verify needs a session or --all, and not both.", remedy=Hint(Command("sessions"), " lists the sessions.")
         )
 
     expected = [_parse_head(text) for text in heads]
-    async with cli.records() as records:
-        if session is None:
+    async with cli.open() as application:
+        records = await application.records()
+        found = (await records.find(session)).id if session is not None else None
+        anchored = await verify_anchors(application, found, anchoring)
+        if found is None:
             verdicts, missing_heads = await records.verify_all(expected)
         else:
-            verdicts, missing_heads = [await _verify_session(records, session, expected)], []
+            verdicts, missing_heads = [await _verify_session(records, found, expected)], []
     missing = [head.hex() for head in missing_heads]
-    holds = not missing and all(map(_holds, verdicts))
+    holds = not missing and all(map(_holds, verdicts)) and (anchored is None or anchored.holds)
     if as_json:
-        print_json({"holds": holds, "sessions": [_verdict_json(verdict) for verdict in verdicts], "missing_heads": missing})
+        sessions = [_verdict_json(verdict) for verdict in verdicts]
+        print_json({"holds": holds, "sessions": sessions, "missing_heads": missing, **anchors_json(anchored)})
     else:
         _print_verdicts(verdicts, missing, everything=everything)
+        print_anchors(anchored)
     return 0 if holds else ChainBroken.exit_code
 
 
 async def _verify_session(records: Records, session: str, heads: list[bytes]) -> ChainVerdict | ChainBroken:
-    found = await records.find(session)
     try:
-        return await records.verify(found.id, heads=heads)
+        return await records.verify(session, heads=heads)
     except ChainBroken as broken:
         return broken
 

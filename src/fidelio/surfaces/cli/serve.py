@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fidelio.errors import UsageProblem
+from fidelio.surfaces.cli.anchor_options import schedule_options
 from fidelio.surfaces.cli.context import CliContext, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
@@ -74,6 +75,7 @@ mcp_command = click.Command(
     "--demo", is_flag=True, help="Also run a scripted agent through the workflow `hello`, so that there is something to see."
 )
 @with_cli_context
+@schedule_options
 def up_command(
     cli: CliContext,
     /,
@@ -95,7 +97,9 @@ def up_command(
         raise UsageProblem("--token and --no-token contradict each other.", remedy="Pass one of them.")
     names = names or _allowed_hosts_from_environment()
     address = ListenAddress(host, PORT if port is None else port, token, names, needs_token=not no_token)
-    run_server(cli, McpOptions(home=cli.home, **serving), address, demo=demo, any_port=demo and port is None)
+    schedule = serving.pop("schedule")
+    options = McpOptions(home=cli.home, **serving)
+    run_server(cli, options, address, demo=demo, any_port=demo and port is None, schedule=schedule)
 
 
 @click.command("demo")

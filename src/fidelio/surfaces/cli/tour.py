@@ -28,6 +28,9 @@ from fidelio.surfaces.cli.context import (
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
 
+_AGENT = "tour"
+_REASON = "The tour has shown it, and nothing continues it."
+
 
 class RecordedSession(msgspec.Struct, frozen=True):
     """The session that the tour has recorded."""
@@ -94,12 +97,15 @@ def _print_drawing(library: Library) -> None:
 
 
 async def _record_session(application: Application) -> RecordedSession:
-    """Start `hello` with the calls that an agent makes, and verify the recorded events."""
+    """Start `hello` with the calls that an agent makes, end it, and verify the recorded events."""
     async with application:
         service, records = await application.workflows(), await application.records()
-        token = (await service.sessions.start(StartInput("hello", "tour"))).token
-        first = (await application.library()).workflow("hello").activities[0]
-        entered = await service.moves.move(token, Move(first.id))
+        async with application.ending_sessions(_AGENT, "hello", reason=_REASON):
+            token = (await service.sessions.start(StartInput("hello", _AGENT))).token
+            first = (await application.library()).workflow("hello").activities[0]
+            entered = await service.moves.move(token, Move(first.id))
+        # Also where another tour runs and has to be left alone.
+        await service.cancel(entered.session, by=_AGENT, reason=_REASON)
         return RecordedSession(await records.events(entered.session), await records.verify(entered.session))
 
 

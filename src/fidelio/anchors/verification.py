@@ -1,0 +1,196 @@
+"""Compare anchors with the ledger: name the sessions that are missing, cut, rewritten or inserted.
+
+The hash chains themselves are verified elsewhere. Together they prove that everything up to an anchor is unchanged: the chain
+of a session is valid, and it contains the hash that was signed, at its sequence number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import Literal
+
+import msgspec
+
+from fidelio.anchors.model import Anchor, Head, has_valid_signature
+from fidelio.anchors.time_stamps import TimeStampVerdict, verify_time_stamp
+from fidelio.clock import format_iso
+from fidelio.errors import SessionNotFound
+from fidelio.ledger import Ledger
+from fidelio.ledger.audit import iter_sessions
+from fidelio.ledger.paging import PAGE
+
+Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
+Signer = Literal["pinned", "home", "unknown", "forged"]
+# Clocks are set back by a little; a session that was forged afterwards would have to be dated before the anchor by more.
+_CLOCK_STEP_MS = 300_000
+_MAX_FINDINGS = 1000
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A contradiction between an anchor and the ledger."""
+
+    problem: Problem
+    session: str
+    seq: int
+    reason: str
+
+
+class AnchorVerdict(msgspec.Struct, frozen=True):
+    """Result of an anchor. `findings` are the first contradictions, and `count` is the number of all."""
+
+    source: str
+    number: int
+    time: int
+    sessions: int
+    fingerprint: str
+    signer: Signer
+    findings: tuple[Finding, ...] = ()
+    count: int = 0
+    time_stamp: TimeStampVerdict | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the anchor proves that what it covers is unchanged."""
+        is_contradicted = self.time_stamp is not None and self.time_stamp.state == "invalid"
+        return self.signer in ("pinned", "home") and not self.count and not is_contradicted
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """The fingerprints that are accepted: pinned by the caller, else those of the home. `roots` is PEM, for time stamps."""
+
+    pinned: frozenset[str] = frozenset()
+    home: frozenset[str] = frozenset()
+    roots: bytes = b""
+
+    def judge_signer(self, anchor: Anchor) -> Signer:
+        if not has_valid_signature(anchor):
+            return "forged"
+        if self.pinned:
+            return "pinned" if anchor.fingerprint in self.pinned else "unknown"
+        return "home" if anchor.fingerprint in self.home else "unknown"
+
+
+class SeriesLink(msgspec.Struct, frozen=True):
+    """The place of an anchor in its series."""
+
+    series: str
+    number: int
+    digest: str
+    previous: str
+    source: str
+
+
+class AnchorVerifier:
+    """Compares anchors with a ledger, one after the other. `session` limits the comparison to one session."""
+
+    def __init__(self, ledger: Ledger, trust: Trust, *, session: str | None = None) -> None:
+        self._ledger, self._trust, self._session = ledger, trust, session
+        # The heads of the anchor before: most sessions of a series do not change from one anchor to the next.
+        self._confirmed: dict[str, Head] = {}
+        self._first_events: dict[str, tuple[int, int]] = {}
+        self._links: list[SeriesLink] = []
+
+    async def check(self, anchor: Anchor, source: str) -> AnchorVerdict:
+        statement, signer = anchor.statement, self._trust.judge_signer(anchor)
+        findings: list[Finding] = []
+        stamp = verify_time_stamp(anchor.time_stamp, anchor.digest, self._trust.roots) if anchor.time_stamp else None
+        count = 0
+        # The heads in an anchor of somebody else say nothing about this ledger.
+        if signer in ("pinned", "home"):
+            self._links.append(SeriesLink(statement.series, statement.number, anchor.digest.hex(), statement.previous, source))
+            async for finding in self._compare(anchor):
+                count += 1
+                findings += [finding] if count <= _MAX_FINDINGS else []
+        return AnchorVerdict(
+            source,
+            statement.number,
+            statement.time,
+            statement.count,
+            anchor.fingerprint,
+            signer,
+            tuple(findings),
+            count,
+            stamp,
+        )
+
+    def find_gaps(self) -> list[str]:
+        """Name the anchors whose predecessor is not among those that were checked, except for the first of each series."""
+        links = sorted(self._links, key=lambda link: (link.series, link.number))
+        known = {link.digest for link in links}
+        first = {link.series: link.number for link in reversed(links)}
+        return [
+            f"The anchor before number {link.number} ({link.source}) is missing: anchors were removed from the series."
+            for link in links
+            if link.number != first[link.series] and link.previous not in known
+        ]
+
+    async def _compare(self, anchor: Anchor) -> AsyncIterator[Finding]:
+        statement = anchor.statement
+        if statement.ledger and statement.ledger != await first_event_hash(self._ledger):
+            yield Finding("ledger", "", 0, "the ledger begins with another event: it is another ledger, or it was rewritten")
+        for number, head in enumerate(self._selected_heads(statement.heads)):
+            if number % PAGE == 0:
+                # A read from SQLite does not suspend: other tasks would wait for all sessions.
+                await asyncio.sleep(0)
+            if (finding := await self._check_head(head)) is not None:
+                yield finding
+        async for finding in self._find_unlisted(anchor):
+            yield finding
+
+    def _selected_heads(self, heads: Collection[Head]) -> Collection[Head]:
+        return heads if self._session is None else [head for head in heads if head[0] == self._session]
+
+    async def _check_head(self, head: Head) -> Finding | None:
+        session, seq, expected = head
+        if self._confirmed.get(session) == head:
+            return None
+        try:
+            if not seq:
+                await self._ledger.session(session)
+                return None
+            events = await self._ledger.events(session, after=seq - 1, limit=1)
+        except SessionNotFound:
+            return Finding("missing", session, seq, f"is missing; it had {seq} events")
+        if not events or events[0].seq != seq:
+            return Finding("cut", session, seq, f"lacks event {seq}, which was signed: its end was cut off")
+        if events[0].hash.hex() != expected:
+            return Finding(
+                "rewritten", session, seq, f"was rewritten: the hash of its event {seq} is not the one that was signed"
+            )
+        self._confirmed[session] = head
+        return None
+
+    async def _find_unlisted(self, anchor: Anchor) -> AsyncIterator[Finding]:
+        """Find sessions that the anchor would list if they had existed then."""
+        listed = {session for session, *_ in anchor.statement.heads}
+        if self._session is not None:
+            if self._session not in listed:
+                yield Finding("uncovered", self._session, 0, "is not in the anchor, which therefore proves nothing about it")
+            return
+        async for session in iter_sessions(self._ledger):
+            if session.id in listed or not session.last_seq:
+                continue
+            position, time = await self._first_event(session.id)
+            if position <= anchor.statement.position:
+                yield Finding("inserted", session.id, 1, "was inserted: it lies before the anchor, which does not list it")
+            elif time < anchor.statement.time - _CLOCK_STEP_MS:
+                reason = f"was inserted: it claims to have begun at {format_iso(time)}, but the anchor does not list it"
+                yield Finding("inserted", session.id, 1, reason)
+
+    async def _first_event(self, session: str) -> tuple[int, int]:
+        """The position and the time of the first event of a session."""
+        if session not in self._first_events:
+            events = await self._ledger.events(session, limit=1)
+            self._first_events[session] = (events[0].position, events[0].time) if events else (_AFTER_ALL, _AFTER_ALL)
+        return self._first_events[session]
+
+
+# A session whose events are missing is reported by the verification of its chain.
+_AFTER_ALL = 1 << 62
+
+
+async def first_event_hash(ledger: Ledger) -> str:
+    """The identity of a ledger: the hash of its first event; empty if it has none."""
+    events = await ledger.events(limit=1)
+    return events[0].hash.hex() if events else ""

@@ -1,0 +1,140 @@
+"""Erasure for a person: which sessions a deletion takes, and which events a redaction.
+
+Both are planned first, so that a surface can show what will be erased before it asks. Nothing that works or waits is deleted:
+it is named, and a person ends it first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
+from fidelio.ledger import Ledger
+from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
+from fidelio.ledger.model import Event, Session
+from fidelio.ledger.paging import all_pages, event_pages
+
+_ENDED = {"workflow": frozenset({"completed", "cancelled"}), "agent": frozenset({"succeeded", "failed", "stopped", "lost"})}
+# As many as one transaction erases, and as one redaction names.
+BATCH = 1_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAMED = 10
+
+
+class RedactionPlan(msgspec.Struct, frozen=True):
+    """The events to erase. `kept` are those that have the text in a field that the chain needs."""
+
+    session: Session
+    events: tuple[Event, ...]
+    kept: tuple[Event, ...] = ()
+
+
+async def plan_deletion(ledger: Ledger, session: Session) -> list[Session]:
+    """The session and all that it has started, directly or not; raises `UsageProblem` if any of them works or waits."""
+    if session.status == DELETED:
+        raise SessionNotFound(
+            f"Session {session.id} was deleted before.", remedy=Hint(Command("sessions"), " lists the others.")
+        )
+    found = [session, *[child async for child in _iter_descendants(ledger, session.id)]]
+    if unfinished := [each for each in found if each.status not in _ENDED.get(each.kind, ())]:
+        raise _refuse_unfinished(session, unfinished)
+    return found
+
+
+async def _iter_descendants(ledger: Ledger, session: str) -> AsyncIterator[Session]:
+    async for child in all_pages(partial(ledger.sessions, parent=session)):
+        yield child
+        async for descendant in _iter_descendants(ledger, child.id):
+            yield descendant
+
+
+def _refuse_unfinished(session: Session, unfinished: Sequence[Session]) -> UsageProblem:
+    named = ", ".join(f"{_name(each)} is {each.status}" for each in unfinished[:_NAMED])
+    more = f" and {len(unfinished) - _NAMED} more" if len(unfinished) > _NAMED else ""
+    first = unfinished[0]
+    end = Command("agents", "stop", first.id) if first.kind == "agent" else Command("sessions", "--end", first.id)
+    return UsageProblem(
+        f"Session {_name(session)} cannot be deleted: {named}{more}.", remedy=Hint("End it first with ", end, ".")
+    )
+
+
+def _name(session: Session) -> str:
+    return f"{session.name} ({session.id})" if session.name else session.id
+
+
+async def plan_redaction(ledger: Ledger, session: Session, seqs: Collection[int], text: str) -> RedactionPlan:
+    """Find the events with these numbers, or with this text anywhere in their bodies or in the contents that belong to them.
+
+    Events that are redacted already are left out, and so are those that say what was redacted.
+    """
+    wanted, found, kept = set(seqs), list[Event](), list[Event]()
+    async for page in event_pages(ledger, session.id):
+        for event in page:
+            if text and text in event.actor:
+                kept.append(event)
+            if event.redacted or event.type in (REDACTED, SESSION_DELETED):
+                continue
+            if event.seq in wanted or (text and await _contains(ledger, event.body, text)):
+                found.append(event)
+    if unknown := sorted(seq for seq in wanted if not 1 <= seq <= session.last_seq):
+        raise UsageProblem(
+            f"Session {_name(session)} has no event {unknown[0]}.", remedy=Hint(Command("events", session.id), " lists them.")
+        )
+    return RedactionPlan(session, tuple(found), tuple(kept))
+
+
+async def _contains(ledger: Ledger, body: dict[str, Any], text: str) -> bool:
+    for value in _iter_texts(body):
+        if text in value:
+            return True
+        # A long text is stored as a blob, and the body holds only its digest.
+        if _DIGEST.fullmatch(value) and text.encode(errors="replace") in (await ledger.blob(value) or b""):
+            return True
+    return False
+
+
+def _iter_texts(value: object) -> Iterator[str]:
+    """All keys and values of a JSON value as texts."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _iter_texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _iter_texts(inner)
+    elif isinstance(value, str):
+        yield value
+    elif value is not None:
+        yield msgspec.json.encode(value).decode()
+
+
+async def find_remains(ledger: Ledger, session: str, text: str) -> list[str]:
+    """Name what still contains a text after a redaction: the record of the session, or requests."""
+    row = await ledger.session(session)
+    found = [f"the record of session {session}"] if text in "\n".join(_iter_texts(row.record)) else []
+    async for request in all_pages(partial(ledger.requests, session=session, state=None)):
+        parts = [
+            request.question,
+            request.subject,
+            request.key,
+            *_iter_texts([*request.options, request.detail, request.answer]),
+        ]
+        found += [f"request {request.id}"] if any(text in part for part in parts) else []
+    return found
+
+
+async def find_unfinished(ledger: Ledger, agent: str, workflow: str) -> list[Session]:
+    """The unfinished sessions of a bundled workflow that an agent of this name has started."""
+    return [
+        session
+        for status in ("active", "blocked")
+        async for session in all_pages(partial(ledger.sessions, kind="workflow", status=status))
+        if session.record.get("workflow") == workflow
+        and session.record.get("found_in") == "bundled"
+        and [event.actor for event in await ledger.events(session.id, limit=1)] == [agent]
+    ]

@@ -1,0 +1,95 @@
+"""Fixtures of the anchor tests: a ledger in a home, the service, and an attacker who owns the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from fidelio.anchors.service import AnchorService, AnchorVerdicts
+from fidelio.home import Home
+from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.chain import hash_body, hash_event, hash_session_id
+from tests.support.ledgers import MovingClock
+
+
+@pytest.fixture
+def clock() -> MovingClock:
+    return MovingClock()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home").ensure()
+
+
+@pytest.fixture
+async def ledger(home: Home, clock: MovingClock) -> AsyncIterator[Ledger]:
+    async with await open_ledger(str(home.ledger), clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def service(ledger: Ledger, home: Home, clock: MovingClock) -> AnchorService:
+    return AnchorService(ledger, home, clock=clock)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "anchors"
+    path.mkdir()
+    return path
+
+
+async def verify(service: AnchorService, *sources: Path | str, session: str | None = None) -> AnchorVerdicts:
+    return await service.verify([str(source) for source in sources], service.trust(), session=session)
+
+
+def problems(verdicts: AnchorVerdicts) -> list[tuple[str, str, int]]:
+    """Problem, session and sequence number of every finding."""
+    return [(each.problem, each.session, each.seq) for verdict in verdicts.anchors for each in verdict.findings]
+
+
+def read(path: Path | str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def list_names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def open_file(path: Path) -> closing[apsw.Connection]:
+    """Open a ledger as a database. The standard `sqlite3` is another copy of SQLite, which would drop locks of this process."""
+    return closing(apsw.Connection(str(path)))
+
+
+def rewrite(path: Path, session: str, seq: int, body: str) -> None:
+    """Change the body of an event and compute the chain again, so that it is valid: what the owner of the file can do."""
+    with open_file(path) as database, database:
+        rows: list[Any] = database.execute("SELECT * FROM events WHERE session = ? ORDER BY seq", (session,)).fetchall()
+        head = hash_session_id(session)
+        for position, _, number, id_, type_, actor, time, old, salt, before, _ in rows:
+            text, digest = (body, hash_body(salt, body)) if number == seq else (old, before)
+            head = hash_event(head, session, number, id_, type_, actor, time, digest)
+            change = "UPDATE events SET body = ?, digest = ?, hash = ? WHERE position = ?"
+            database.execute(change, (text, digest, head, position))
+        database.execute("UPDATE sessions SET head = ? WHERE id = ?", (head, session))
+
+
+def cut(path: Path, session: str, seq: int) -> None:
+    """Remove the events from a sequence number on, and make the row of the session fit."""
+    with open_file(path) as database, database:
+        database.execute("DELETE FROM events WHERE session = ? AND seq >= ?", (session, seq))
+        query = "SELECT hash FROM events WHERE session = ? AND seq = ?"
+        head = database.execute(query, (session, seq - 1)).get
+        database.execute("UPDATE sessions SET last_seq = ?, head = ? WHERE id = ?", (seq - 1, head, session))
+
+
+def remove(path: Path, session: str) -> None:
+    with open_file(path) as database, database:
+        database.execute("DELETE FROM events WHERE session = ?", (session,))
+        database.execute("DELETE FROM sessions WHERE id = ?", (session,))

@@ -1,0 +1,230 @@
+"""`fidelio sessions --delete` and `fidelio redact`: a person erases sessions and events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fidelio.ledger import open_ledger
+from fidelio.ledger.long_text import store_text
+from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.processes.table import AGENT_MARKER
+from tests.support import proves
+from tests.surfaces.conftest import Fidelio
+
+WHY = ("--reason", "On request.")
+AGENT = {AGENT_MARKER: "s_000000000000.1"}
+SECRET = "the-secret-word"
+
+
+def commit(home: Path, *changes: Change) -> None:
+    async def work() -> None:
+        async with await open_ledger(str(home / "ledger.db")) as ledger:
+            await ledger.commit(*changes)
+
+    home.mkdir(mode=0o700, exist_ok=True)
+    asyncio.run(work())
+
+
+def change(session: str, status: str, *events: NewEvent, kind: str = "workflow", **more: str) -> Change:
+    """A new session with these events and this status."""
+    create = NewSession(kind=kind, **more)  # type: ignore[arg-type]  # the kinds of the tests exist
+    return Change(session=session, create=create, events=(NewEvent(type="session.started"), *events), status=status)
+
+
+def statuses(fidelio: Fidelio) -> dict[str, str]:
+    pages = [fidelio("sessions", "--json", *status) for status in ((), ("--status", "deleted"))]
+    return {each["id"]: each["status"] for page in pages for each in json.loads(page.stdout)["sessions"]}
+
+
+@proves("cli.delete-session")
+def test_a_person_deletes_a_session_with_its_children_and_the_record_says_why(fidelio: Fidelio, home: Path) -> None:
+    commit(
+        home,
+        change("root", "completed", NewEvent(type="note", body={"text": SECRET})),
+        change("child", "cancelled", parent="root"),
+        change("grandchild", "completed", parent="child"),
+        change("other", "completed"),
+    )
+    done = fidelio("sessions", "--delete", "root", *WHY, "--yes", "--json")
+    again = fidelio("sessions", "--delete", "root", *WHY, "--yes")
+    last = json.loads(fidelio("events", "child", "--json").stdout.splitlines()[-1])
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"deleted": ["root", "child", "grandchild"], "retained_worktrees": []}
+    assert statuses(fidelio) == {"root": "deleted", "child": "deleted", "grandchild": "deleted", "other": "completed"}
+    assert (last["type"], last["body"]["reason"]) == ("session.deleted", "On request.")
+    assert last["actor"].startswith("person:")
+    assert (again.returncode, "was deleted before" in again.stderr) == (4, True)
+    assert SECRET.encode() not in (home / "ledger.db").read_bytes()
+    assert fidelio("verify", "--all").stdout == "4 of 4 sessions hold.\n"
+
+
+@proves("cli.delete-session")
+@pytest.mark.parametrize(
+    ("kind", "status", "remedy"),
+    [
+        ("workflow", "blocked", "sessions --end child"),
+        ("agent", "running", "agents stop child"),
+        ("runtime", "active", "child"),
+    ],
+)
+def test_what_works_or_waits_is_named_and_nothing_is_deleted(
+    fidelio: Fidelio, home: Path, kind: str, status: str, remedy: str
+) -> None:
+    commit(home, change("root", "completed"), change("child", status, kind=kind, parent="root", name="--help"))
+    before = statuses(fidelio)
+    refused = fidelio("sessions", "--delete", "root", *WHY, "--yes")
+
+    assert refused.returncode == 2
+    assert f"--help (child) is {status}" in refused.stderr
+    assert remedy in refused.stderr
+    assert statuses(fidelio) == before
+
+
+@proves("cli.delete-session")
+@pytest.mark.parametrize("form", [["--delete", "--help"], ["--delete=--help"], ["--delete", "s_named"]])
+def test_a_session_is_found_by_a_name_in_any_project_and_by_its_id(fidelio: Fidelio, home: Path, form: list[str]) -> None:
+    commit(home, change("s_named", "completed", name="--help", namespace="project"))
+    done = fidelio("sessions", *form, *WHY, "--yes")
+
+    assert done.returncode == 0, done.stderr
+    assert statuses(fidelio) == {"s_named": "deleted"}
+
+
+@proves("cli.delete-session")
+def test_a_name_of_several_projects_is_refused_with_the_ids(fidelio: Fidelio, home: Path) -> None:
+    commit(home, *(change(f"s_{number}", "completed", name="same", namespace=f"p{number}") for number in (1, 2)))
+    refused = fidelio("sessions", "--delete", "same", *WHY, "--yes")
+
+    assert (refused.returncode, set(statuses(fidelio).values())) == (2, {"completed"})
+    assert "s_2, s_1" in refused.stderr
+
+
+@proves("cli.delete-session", "cli.redact")
+@pytest.mark.parametrize("command", [["sessions", "--delete", "root"], ["redact", "root", "--event", "2"]])
+def test_erasing_needs_a_person_a_reason_and_a_yes(fidelio: Fidelio, home: Path, command: list[str]) -> None:
+    commit(home, change("root", "completed", NewEvent(type="note", body={"text": SECRET})))
+    as_agent = fidelio(*command, *WHY, "--yes", **AGENT)
+    without_reason = fidelio(*command, "--yes")
+    blank = fidelio(*command, "--yes", "--reason", "  ")
+    not_asked = fidelio(*command, *WHY)
+
+    assert [each.returncode for each in (as_agent, without_reason, blank, not_asked)] == [2, 2, 2, 2]
+    assert "runs below an agent" in as_agent.stderr
+    assert "needs a reason" in without_reason.stderr
+    assert "there is no terminal to ask at" in not_asked.stderr
+    assert SECRET in fidelio("events", "root").stdout
+
+
+@proves("cli.redact")
+def test_a_text_is_erased_from_bodies_and_from_long_texts(fidelio: Fidelio, home: Path) -> None:
+    long = store_text("x" * 10_000 + SECRET)
+    commit(
+        home,
+        msgspec.structs.replace(
+            change(
+                "root",
+                "completed",
+                NewEvent(type="note", body={"deep": [{"text": f"before {SECRET} after"}]}),
+                NewEvent(type="said", body={"said": long.body}, blobs=long.digests),
+                NewEvent(type="note", body={"text": "harmless"}),
+                NewEvent(type="note", body={SECRET: 1}),
+            ),
+            blobs=long.blobs,
+        ),
+    )
+    planned = fidelio("redact", "root", "--text", SECRET, "--dry-run", "--json")
+    shown = fidelio("redact", "root", "--text", SECRET, "--dry-run").stdout
+    assert SECRET in fidelio("search", SECRET).stdout
+    done = fidelio("redact", "root", "--text", SECRET, *WHY, "--yes", "--json")
+    nothing = fidelio("redact", "root", "--text", SECRET, *WHY, "--yes")
+    last = json.loads(fidelio("events", "root", "--json").stdout.splitlines()[-1])
+
+    assert [event["seq"] for event in json.loads(planned.stdout)["events"]] == [2, 3, 5]
+    assert f"before {SECRET} after" in shown
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3, 5], "recorded": [6], "kept": [], "remains": []}
+    assert (last["type"], last["body"]["reason"], last["actor"][:7]) == ("event.redacted", "On request.", "person:")
+    assert "has no such event that is not erased already" in nothing.stdout
+    assert fidelio("search", SECRET).stdout == "Nothing found.\n"
+    assert SECRET.encode() not in (home / "ledger.db").read_bytes()
+    assert "3 of them redacted" in fidelio("verify", "root").stdout
+
+
+@proves("cli.redact")
+def test_events_are_erased_by_number_and_by_a_name_that_looks_like_an_option(fidelio: Fidelio, home: Path) -> None:
+    commit(home, change("root", "active", *(NewEvent(type="note", body={"n": n}) for n in range(3)), name="--help"))
+    unknown = fidelio("redact", "--event", "2", "--event", "99", *WHY, "--yes", "--", "--help")
+    done = fidelio("redact", "--event", "2", "--event", "4", *WHY, "--yes", "--", "--help")
+    redacted = [
+        json.loads(line)["body"] == {"redacted": True} for line in fidelio("events", "root", "--json").stdout.splitlines()
+    ]
+
+    assert (unknown.returncode, "has no event 99" in unknown.stderr) == (2, True)
+    assert done.stdout == "2 events of session root erased; event 5 says by whom and why.\n"
+    assert redacted == [False, True, False, True, False]
+
+
+@proves("cli.redact")
+def test_what_cannot_be_erased_or_remains_is_named(fidelio: Fidelio, home: Path) -> None:
+    event = NewEvent(type="note", body={"text": SECRET}, actor=f"agent:{SECRET}")
+    commit(home, msgspec.structs.replace(change("root", "active", event), record={"kept": SECRET}))
+    done = fidelio("redact", "root", "--text", SECRET, *WHY, "--yes")
+    remains = "The text is still in the record of session root." in done.stderr
+
+    assert "in the actor of events 2. The chain contains it" in done.stderr
+    assert done.returncode == (1 if remains else 0)
+
+
+@proves("cli.redact")
+@pytest.mark.parametrize("options", [[], ["--event", "1", "--text", "x"], ["--event", "0"], ["--event", "x"]])
+def test_other_options_are_refused(fidelio: Fidelio, home: Path, options: list[str]) -> None:
+    commit(home, change("root", "completed"))
+
+    assert fidelio("redact", "root", *options, *WHY, "--yes").returncode == 2
+
+
+@proves("cli.delete-session")
+def test_end_and_delete_exclude_each_other(fidelio: Fidelio, home: Path) -> None:
+    commit(home, change("root", "completed"))
+
+    assert "exclude each other" in fidelio("sessions", "--end", "root", "--delete", "root").stderr
+
+
+@proves("cli.delete-session")
+def test_a_person_at_a_terminal_is_asked_and_can_say_no(fidelio: Fidelio, home: Path) -> None:
+    commit(home, change("root", "completed"))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fidelio", "sessions", "--delete", "root", *WHY]
+    environ = {"FIDELIO_HOME": str(home), "PATH": "/usr/bin:/bin", "HOME": str(home)}
+    for answer, code, status in (("n\n", 130, "completed"), ("y\n", 0, "deleted")):
+        with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ) as process:
+            os.write(ours, answer.encode())
+            _, asked = process.communicate(timeout=60)
+        assert (process.returncode, statuses(fidelio)["root"]) == (code, status), asked
+        assert b"Erase session root for good? [y/N]" in asked
+
+
+@proves("cli.delete-session")
+def test_an_agent_session_is_deleted_by_its_name_with_its_files(fidelio: Fidelio, home: Path) -> None:
+    (home / "agents").mkdir(parents=True)
+    started = fidelio("agents", "start", "one", SECRET, "-b", "echo")
+    (session,) = statuses(fidelio)
+    files = home / "runs" / session
+    files.mkdir(parents=True, exist_ok=True)
+    done = fidelio("sessions", "--delete", "one", *WHY, "--yes", "--json")
+
+    assert started.stdout == f"{SECRET}\n"
+    assert json.loads(done.stdout)["deleted"] == [session]
+    assert statuses(fidelio) == {session: "deleted"}
+    assert not files.exists()
+    assert json.loads(fidelio("events", session, "--json").stdout.splitlines()[-1])["body"]["reason"] == "On request."
