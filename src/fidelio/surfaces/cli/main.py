@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
 from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line
+from fidelio.surfaces.cli.context import CliContext, Terminated, print_message
 from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
@@ -164,7 +164,7 @@ def _print_error(error: BaseException) -> int:
             exit_code = UNEXPECTED
     with suppress(OSError):
         # Standard error may be closed too; the exit code still reports the failure.
-        click.echo(f"fidelio: {escape_line(sentence)}", err=True)
+        print_message(f"fidelio: {sentence}")
     return exit_code
 
 

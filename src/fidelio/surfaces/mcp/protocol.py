@@ -34,6 +34,7 @@ from fidelio.surfaces.mcp.endpoint import (
     read_envelope,
     render_result,
 )
+from fidelio.surfaces.text import escape_text, shorten
 from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
 
 ANSWER_FIELD = "answer"
@@ -41,6 +42,8 @@ ELICIT_METHOD = "elicitation/create"
 # Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
 ANSWER_SECONDS = 50.0
 INPUT_KEY = "person"
+# Columns of the texts in a form.
+MAX_QUESTION, MAX_LABEL, MAX_DESCRIPTION = 4_000, 200, 500
 
 # Raised by msgspec when a message is not valid JSON, and when a reply of a tool is not representable as JSON.
 DECODING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -68,14 +71,28 @@ def build_elicitation(question: AskPerson, client: Client) -> dict[str, Any]:
 def _build_field(options: Sequence[AnswerOption], client: Client) -> dict[str, Any]:
     field = {"type": "string", "title": "Answer"}
     if client.supports_titles:
-        return {**field, "oneOf": [{"const": option.id, "title": option.label} for option in options]}
-    return {**field, "enum": [option.id for option in options], "enumNames": [option.label for option in options]}
+        return {**field, "oneOf": [{"const": escape_text(option.id), "title": _label(option)} for option in options]}
+    return {
+        **field,
+        "enum": [escape_text(option.id) for option in options],
+        "enumNames": [_label(option) for option in options],
+    }
+
+
+def _label(option: AnswerOption) -> str:
+    return shorten(option.label, MAX_LABEL) or escape_text(option.id)
 
 
 def _build_message(question: AskPerson) -> str:
+    # Question, labels and descriptions contain what an agent has set. Each is one line, so that none looks like another part.
     # A form shows only labels, so the descriptions of the options go into the message above it.
-    explanations = [f"- {option.label}: {option.description}" for option in question.options if option.description]
-    return "\n".join([question.message, "", *explanations]) if explanations else question.message
+    message = shorten(question.message, MAX_QUESTION)
+    explanations = [
+        f"- {_label(option)}: {shorten(option.description, MAX_DESCRIPTION)}"
+        for option in question.options
+        if option.description
+    ]
+    return "\n".join([message, "", *explanations]) if explanations else message
 
 
 def read_choice(response: object, question: AskPerson) -> str:
@@ -87,10 +104,11 @@ def read_choice(response: object, question: AskPerson) -> str:
         raise NoAnswer("The person closed the question without an answer.")
     content = response.get("content") if isinstance(response, Mapping) else None
     choice = content.get(ANSWER_FIELD) if isinstance(content, Mapping) else None
-    if action != "accept" or choice not in [option.id for option in question.options]:
-        option_ids = ", ".join(option.id for option in question.options)
+    chosen = [option.id for option in question.options if escape_text(option.id) == choice]
+    if action != "accept" or len(chosen) != 1:
+        option_ids = ", ".join(escape_text(option.id) for option in question.options)
         raise NoAnswer(f"The client's response holds no valid answer; the options are: {option_ids}.")
-    return str(choice)
+    return chosen[0]
 
 
 class RequestContext(msgspec.Struct, frozen=True):
