@@ -35,7 +35,7 @@ from fidelio.surfaces.mcp.endpoint import (
     render_result,
 )
 from fidelio.surfaces.text import escape_text, shorten
-from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Reporter
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, DeliveredTexts, Done, Reporter
 
 ANSWER_FIELD = "answer"
 ELICIT_METHOD = "elicitation/create"
@@ -118,7 +118,8 @@ class RequestContext(msgspec.Struct, frozen=True):
     requests. `Protocol` fills in `state` and `responses`, which a repeated call has from 2026-07-28 on. `caller` is the run id
     that the client of an agent claims. The claim only removes rights: sessions that the agent starts become its children, and
     it cannot answer its own requests. A client that has the bearer token and claims no run counts as a person's program. Over
-    stdio the server is a child process of the agent and finds the run id in its environment instead.
+    stdio the server is a child process of the agent and finds the run id in its environment instead. `delivered` are the texts
+    that this connection has delivered; None for a transport without connections.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -127,6 +128,7 @@ class RequestContext(msgspec.Struct, frozen=True):
     responses: Mapping[str, Any] = msgspec.field(default_factory=dict)
     progress: Reporter | None = None
     caller: str = ""
+    delivered: DeliveredTexts | None = None
 
 
 # Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
@@ -154,6 +156,7 @@ class CallDispatcher:
     async def call(self, tool: str, arguments: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
         """Return the result of `tools/call`. Failures are results too; raise `ProtocolError` only for a broken protocol."""
         context = self._tools.make_context(request.progress, request.caller)
+        context.delivered = request.delivered
         call = _Call(tool, arguments, request, context, asyncio.get_running_loop().time() + self._timeout)
         try:
             return await self._run_until_done(call)
@@ -344,6 +347,7 @@ class ClientConnection:
         self._protocol = protocol
         self._peer = peer
         self._client = Client()
+        self._delivered = DeliveredTexts()
 
     async def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a request, or an error response."""
@@ -355,7 +359,8 @@ class ClientConnection:
             return RequestContext(self._client)
         client = read_envelope(params) or self._client
         elicit = self._elicit if self._peer.request is not None else None
-        return RequestContext(client, elicit, progress=self._make_reporter(params.get("_meta")))
+        progress = self._make_reporter(params.get("_meta"))
+        return RequestContext(client, elicit, progress=progress, delivered=self._delivered)
 
     async def _elicit(self, params: dict[str, Any]) -> object:
         assert self._peer.request is not None
