@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fidelio.clock import format_iso
-from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, Command, ExecutorFailure, UsageProblem
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.delete import DeletionResult
@@ -25,6 +25,7 @@ from fidelio.surfaces.cli.context import (
     escape_text,
     json_option,
     json_text,
+    name_argument,
     print_json,
     print_line,
     print_quote,
@@ -292,15 +293,14 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
         if as_json:
             _print_session(cli, session, as_json=True)
         else:
-            click.echo(
-                f"{session.name} is {session.run.state}. Watch it with: {cli.program} agents events {session.name} --follow"
-            )
+            watch = cli.render(Command("agents", "events", name_argument(session.name, session.id), "--follow")).strip("`")
+            click.echo(f"{session.name} is {session.run.state}. Watch it with: {watch}")
         return 0
     try:
         session = await _watch_run(cli, service, session)
     except asyncio.CancelledError:
-        status = f"{cli.program} agents status {session.name}"
-        click.echo(f"\n{session.name} continues in the background. `{status}` shows its state.", err=True)
+        status = cli.render(Command("agents", "status", name_argument(session.name, session.id)))
+        click.echo(f"\n{session.name} continues in the background. {status} shows its state.", err=True)
         raise
     await _print_result(service, session.id, as_json=as_json)
     return 0

@@ -105,6 +105,11 @@ def calling_actor() -> str:
     return f"agent:{caller}" if caller else "cli"
 
 
+def name_argument(name: str, session: str) -> str:
+    """The argument that names a session in a printed command: its name, or its id if the name looks like an option."""
+    return session if name.startswith("-") else name
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 

@@ -176,7 +176,8 @@ def _add_help_hint(error: click.ClickException) -> str:
     # An error in the global options happens before there is a `CliContext`.
     program = add_home_option(find_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
-    return f"{error.format_message()} `{command} --help` shows its usage."
+    remark = " Put -- before a name that begins with a hyphen." if isinstance(error, click.NoSuchOption) else ""
+    return f"{error.format_message()}{remark} `{command} --help` shows its usage."
 
 
 def prepare_streams() -> None:

@@ -105,6 +105,8 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
     All words must occur. "Words in quotes" must follow each other; word* matches every word that begins so.
     """
     async with cli.records() as records:
+        if filters["session"]:
+            filters["session"] = (await records.find(filters["session"])).id
         hits = await records.search(Query(**filters))
     if as_json:
         print_json({"hits": [_hit_json(hit) for hit in hits]})
