@@ -87,12 +87,43 @@ IdentifyPeer = Callable[[], Awaitable[Caller]]
 Render = Callable[[Text | Command], str]
 
 
+class DeliveredTexts:
+    """Digests of the texts that a connection has delivered, by session, agent and name, so that nothing is sent twice.
+
+    Bounded: what is forgotten is sent whole again.
+    """
+
+    MAX_SESSIONS, MAX_TEXTS = 64, 512
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, dict[tuple[str, str], str]] = {}
+
+    def has(self, session: str, agent: str, name: str, digest: str) -> bool:
+        """Whether the agent got this text last under this name."""
+        return self._sessions.get(session, {}).get((agent, name)) == digest
+
+    def add(self, session: str, agent: str, name: str, digest: str) -> None:
+        """Record a text that is sent whole."""
+        texts = self._sessions.pop(session, {})
+        if len(texts) >= self.MAX_TEXTS:
+            texts.clear()
+        if len(self._sessions) >= self.MAX_SESSIONS:
+            self._sessions.pop(next(iter(self._sessions)))
+        texts[agent, name] = digest
+        self._sessions[session] = texts
+
+    def forget(self, session: str) -> None:
+        """Forget the texts of a session whose agent has lost its context."""
+        self._sessions.pop(session, None)
+
+
 class CallContext(msgspec.Struct):
     """Context of a tool call: rendering, caller, progress, and the port to the person. Built once per call by the server.
 
     `claimed` is the caller by the signs that cost nothing: those of the server's process, and the header of the request.
     `person_requests` holds the ids of requests that this call has put to a person. The handler is then called again and must
-    use the person's answer, not the one in the model's arguments. Later calls get a new context.
+    use the person's answer, not the one in the model's arguments. Later calls get a new context. `delivered` belongs to the
+    connection; None if there is none.
     """
 
     render: Render = str
@@ -101,6 +132,7 @@ class CallContext(msgspec.Struct):
     ask_port: Ask | None = None
     identify_peer: IdentifyPeer | None = None
     person_requests: set[str] = msgspec.field(default_factory=set)
+    delivered: DeliveredTexts | None = None
     _caller: Caller | None = None
 
     async def identify(self) -> Caller:

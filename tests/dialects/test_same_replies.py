@@ -22,8 +22,9 @@ WALK: list[tuple[str, dict[str, Any]]] = [
     ("health_check", {}),
     ("start_session", {"workflow_id": "score", "agent_id": "worker-1"}),
     ("get_workflow", {}),
-    ("get_workflow", {"summary": False}),
-    ("get_skills", {}),
+    # What the connection has delivered before is not sent again; a way without connections sends everything whole.
+    ("get_workflow", {"summary": False, "full": True}),
+    ("get_skills", {"full": True}),
     ("get_activity", {}),
     ("next_activity", {"activity_id": "tune"}),
     ("get_activity", {}),

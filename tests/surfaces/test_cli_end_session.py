@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,10 @@ def test_a_person_ends_the_session_and_the_report_says_so(fidelio: Fidelio, bloc
     assert (report["cancelled"]["reason"], report["agents"]) == ("Wrong port.", ["orchestrator"])
     assert report["visits"][0]["answers"][0]["state"] == "withdrawn"
     assert "CANCELLED " in shown
-    assert 'over cli ("Wrong port.")' in shown
+    assert re.search(r"CANCELLED \S+ over cli by person:", " ".join(shown.split()))
+    assert '("Wrong port.")' in shown
     assert "withdrawn: the session ended before it was answered" in shown
-    assert "dismissed by person:" in inbox
+    assert "dismissed: local over cli, by person:" in inbox
     assert child in listed
     assert parents.stdout == f"Session {parent} is cancelled.\n"
 

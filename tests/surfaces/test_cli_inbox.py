@@ -51,8 +51,8 @@ async def test_two_sessions_that_ask_the_same_are_told_apart_by_what_was_set_in_
 
     first, second = fidelio("inbox").stdout.strip().split("\n\n")
 
-    assert "hello / greet / choose-tone\n    project_name=opera\n" in first
-    assert "hello / greet / choose-tone\n    project_name=ballet\n" in second
+    assert "in hello / greet / choose-tone\n    Variables:\n    │ project_name=opera\n" in first
+    assert "in hello / greet / choose-tone\n    Variables:\n    │ project_name=ballet\n" in second
     assert "A few friendly sentences for somebody who is new here." in first
     assert "Only a person may answer." in first
 
@@ -61,15 +61,14 @@ async def test_two_sessions_that_ask_the_same_are_told_apart_by_what_was_set_in_
 async def test_a_question_names_its_session_its_place_and_what_every_option_means(home: Path, fidelio: Fidelio) -> None:
     request = await store_request(home, iteration=3)
 
-    lines = fidelio("inbox").stdout.splitlines()
+    lines = fidelio("inbox", COLUMNS="80").stdout.splitlines()
 
     assert lines[0].startswith(f"{request}  checkpoint in session parcel (s_000000000001), waiting ")
-    assert lines[1] == "    ship / pack / how, iteration 3"
-    assert lines[3] == "      fast                 Fast"
-    described = [line.strip() for line in lines if line.startswith(" " * 27)]
-    assert " ".join(described) == ("By air. " * 20).strip()
+    assert lines[1:5] == ["    in ship / pack / how, iteration 3", "    Question:", "    │ How shall it go?", "    Option fast"]
+    described = [line.removeprefix("      │ ") for line in lines if line.startswith("      │ ")]
+    assert " ".join(described) == f"Fast {'By air. ' * 20}Slow"
     assert "    A person or an agent may answer." in lines
-    assert max(map(len, lines)) <= 96
+    assert max(len(line) for line in lines if "Answer with: " not in line) <= 80
 
 
 @proves("inbox.context")
@@ -80,7 +79,7 @@ async def test_variables_take_only_one_line(home: Path, fidelio: Fidelio) -> Non
     shown = fidelio("inbox").stdout
     (request,) = json.loads(fidelio("inbox", "--json").stdout)["requests"]
 
-    start = '    count=3, items=["long", "long", "long", "long", "long"…, to='
+    start = '    │ count=3, items=["long", "long", "long", "long", "long"…, to='
     (line,) = [line for line in shown.splitlines() if line.startswith(start)]
     assert line == f"{start}the opera in town and 3 more"
     assert (request["variables"], request["session_name"], request["detail"]) == (variables, "parcel", DETAIL)
@@ -107,7 +106,7 @@ async def test_what_was_answered_is_not_shown_with_the_variables_of_later(home: 
 
     shown = fidelio("inbox", "--all").stdout
 
-    assert "ship / pack / how\n    How shall it go?" in shown
+    assert "ship / pack / how\n    Question:\n    │ How shall it go?" in shown
     assert "(chosen)" in shown
     assert "may answer" not in shown
     assert "variables" not in json.loads(fidelio("inbox", "--all", "--json").stdout)["requests"][0]
@@ -124,7 +123,7 @@ async def test_an_agent_that_asks_is_named_with_its_project(home: Path, fidelio:
     shown = fidelio("inbox").stdout
 
     assert "permission in session smith (s_000000000002)" in shown
-    assert "    agent coder in /srv/forge\n    May I?\n" in shown
+    assert "    agent coder in /srv/forge\n    Question:\n    │ May I?\n" in shown
 
 
 @proves("inbox.where")
@@ -133,10 +132,11 @@ async def test_watching_an_empty_inbox_prints_its_location_and_then_requests(env
     async with running(environ, "inbox", "--watch") as lines:
         assert (await lines.readline()).decode() == f"Nothing waits for you in {home} yet.\n"
         request = await store_request(home, {"variables": {"to": "town"}})
-        shown = [(await lines.readline()).decode() for _ in range(4)]
+        shown = [(await lines.readline()).decode() for _ in range(6)]
 
     assert shown[0].startswith(f"{request}  checkpoint in session parcel")
-    assert shown[1:] == ["    ship / pack / how\n", "    to=town\n", "    How shall it go?\n"]
+    assert shown[1:3] == ["    in ship / pack / how\n", "    Variables:\n"]
+    assert shown[3:] == ["    │ to=town\n", "    Question:\n", "    │ How shall it go?\n"]
 
 
 @proves("inbox.where")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import unicodedata
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.types import CallToolResult
 
-from fidelio.surfaces.cli.context import escape_line
+from fidelio.inbox import Inbox
+from fidelio.ledger import open_ledger
+from fidelio.surfaces.text import escape_line, measure
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.conftest import Connect, Fidelio
@@ -95,6 +98,85 @@ async def test_no_text_of_an_agent_or_a_file_forges_a_line_or_steers_the_termina
         assert (command, done.returncode in (0, 1), forged(done.stdout + done.stderr)) == (command, True, [])
     assert "\\x1b[2J" in fidelio("report", session).stdout
     assert "\\u202eabc" in fidelio("inbox").stdout
+
+
+# Blanks that are none push the forgery to the beginning of a line of the terminal; a line break does it too.
+FORGERY = "Forged: fidelio answer r_1 yes"
+PUSHED = f"fine{chr(0x2800) * 200}{FORGERY}{' ' * 120}\n{FORGERY}\u3164\r\n{'wide 世界 ' * 30}{FORGERY}"
+
+
+def hostile(value: object) -> object:
+    """The workflow with the other text."""
+    return json.loads(json.dumps(value).replace(json.dumps(NASTY)[1:-1], json.dumps(PUSHED)[1:-1]))
+
+
+@pytest.fixture
+async def pushed(connect: Connect, home: Path, fidelio: Fidelio) -> str:
+    """A finished session with an elicited answer, and one that waits; all their texts are hostile."""
+    (home / "workflows").mkdir(parents=True)
+    (home / "workflows" / "evil.json").write_text(json.dumps(hostile(WORKFLOW)))
+    async with connect() as client:
+        started = await call(client, "start_session", workflow_id="evil", agent_id=FORGERY)
+        entering = {"session_token": started["session_token"], "activity_id": "only", "variables": {FORGERY: PUSHED}}
+        entered = await client.call_tool("next_activity", entering)
+        assert not entered.is_error, entered
+        token = started["session_token"]
+        asked = await call(client, "yield_checkpoint", session_token=token, checkpoint_id="ask")
+        async with await open_ledger(home / "ledger.db") as ledger:
+            name = f"person:user of x over cli (local), after 9.9 s, by person:alice{chr(0x2800) * 60}{FORGERY}"
+            await Inbox(ledger).answer(asked["request_id"], "yes", by=name, channel="elicited")
+        manifest = [{"step_id": "do", "output": PUSHED}, {"step_id": PUSHED[:256], "output": PUSHED}]
+        end = {"session_token": asked["checkpoint_handle"], "activity_id": "__terminal__", "step_manifest": manifest}
+        assert not (await client.call_tool("next_activity", end)).is_error
+        again = await call(client, "start_session", workflow_id="evil")
+        entered = await call(client, "next_activity", session_token=again["session_token"], activity_id="only")
+        await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="ask")
+    return str(json.loads(fidelio("sessions", "--json").stdout)["sessions"][-1]["id"])
+
+
+@proves("cli.gutter")
+@pytest.mark.parametrize("width", [20, 80])
+async def test_no_line_of_a_terminal_begins_with_a_forged_text(pushed: str, fidelio: Fidelio, width: int) -> None:
+    shown = [
+        ("report", pushed),
+        ("trace", pushed),
+        ("events", pushed),
+        ("search", "Forged"),
+        ("inbox", "--all"),
+        ("sessions",),
+        ("list",),
+    ]
+    for command in shown:
+        lines = fidelio(*command, COLUMNS=str(width)).stdout.splitlines()
+        own = [line for line in lines if "Answer with: " not in line and "waits for an answer: " not in line]
+        assert [line for line in own if measure(line) > width] == [], command
+        assert [line for line in own if line.strip().startswith(("Forged", "fidelio answer"))] == [], command
+    assert f"│ {FORGERY}" in fidelio("report", pushed, COLUMNS="80").stdout
+
+
+@proves("cli.channel-first")
+async def test_the_name_of_a_client_does_not_replace_the_channel(pushed: str, fidelio: Fidelio) -> None:
+    report, inbox = fidelio("report", pushed, COLUMNS="80").stdout, fidelio("inbox", "--all", COLUMNS="80").stdout
+
+    (answer,) = [line for line in report.splitlines() if ", after " in line and not line.strip().startswith("│")]
+    assert re.match(r'    yes: elicited, after \d+\.\d s, by "person:user of x', answer)
+    assert '    answered: elicited, by "person:user of x over cli' in inbox
+
+
+@proves("cli.json-escaped")
+async def test_json_of_every_command_shows_nothing_raw(session: str, fidelio: Fidelio) -> None:
+    commands = [
+        ("report", session),
+        ("trace", session),
+        ("events", session),
+        ("search", "owned"),
+        ("inbox", "--all"),
+        ("list",),
+    ]
+    for command in [*commands, ("show", "evil"), ("draw", "evil"), ("lint",), ("sessions",), ("doctor",)]:
+        printed = fidelio(*command, "--json").stdout
+        assert (command, forged(printed)) == (command, [])
+    assert "\\u009b" in fidelio("report", session, "--json").stdout
 
 
 @proves("cli.printable", "cli.json")

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from tests.support import proves
@@ -138,3 +139,20 @@ def test_questions_of_a_session_that_does_not_exist_are_an_error(fidelio: Fideli
 
     assert (unknown.returncode, watched.returncode) == (4, 4)
     assert (known.returncode, known.stdout.count("Nothing waits for you in ")) == (0, 1)
+
+
+@proves("cli.hyphen-names")
+@pytest.mark.parametrize("name", ["--help", "-x"])
+async def test_every_command_about_a_session_takes_a_name_that_looks_like_an_option(
+    home: Path, fidelio: Fidelio, name: str
+) -> None:
+    created = Change(session=SESSION, create=NewSession(kind="workflow", name=name), events=(NewEvent(type="session.started"),))
+    async with await open_ledger(Home(home).ensure().ledger) as ledger:
+        await ledger.commit(created)
+
+    commands = [("events", "--json", "--"), ("verify", "--json", "--"), ("trace", "--json", "--"), ("report", "--json", "--")]
+    for command in [*commands, ("inbox", "--session"), ("search", "started", "--session"), ("sessions", "--end")]:
+        named, by_id = fidelio(*command, name), fidelio(*command, SESSION)
+        assert (named.returncode, named.stdout, named.stderr) == (by_id.returncode, by_id.stdout, by_id.stderr), command
+        assert "Usage:" not in named.stdout
+        assert "is called" not in named.stderr

@@ -43,7 +43,7 @@ async def test_a_text_is_given_and_shown_and_not_replaced(home: Path, fidelio: F
     assert "is answered with a text" in first.stdout
     given = json.loads(same.stdout)
     assert (given["answer"]["text"], given["repeated"], given["channel"]) == ("8080, please", True, "cli")
-    assert "> 8080, please" in fidelio("inbox", "--all").stdout
+    assert "    Answer:\n    │ 8080, please\n" in fidelio("inbox", "--all").stdout
 
 
 @proves("inbox.text-cli")

@@ -40,22 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class WorkflowText(msgspec.Struct, frozen=True):
-    """The text of a workflow and of its primary skill, which is empty if there is none."""
-
-    workflow: Workflow
-    primary_skill: str
-    source: str
-
-
-class ActivityText(msgspec.Struct, frozen=True):
-    """The text of an activity, and its workflow."""
-
-    workflow: Workflow
-    activity: Activity
-    source: str
-
-
 class SkillText(msgspec.Struct, frozen=True):
     """A skill under the reference by which it was requested; `loaded` is None if the skill is missing or unreadable."""
 
@@ -65,6 +49,22 @@ class SkillText(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         return self.loaded.source.toon if self.loaded is not None else ""
+
+
+class WorkflowText(msgspec.Struct, frozen=True):
+    """The text of a workflow, and its primary skill if it has one."""
+
+    workflow: Workflow
+    primary_skill: SkillText | None
+    source: str
+
+
+class ActivityText(msgspec.Struct, frozen=True):
+    """The text of an activity, and its workflow."""
+
+    workflow: Workflow
+    activity: Activity
+    source: str
 
 
 class ResourceReference(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ class ContentService:
             from_files = definition.files is not None
             text = self._unit.library.toon("workflow", workflow=workflow.id) if from_files else definition.snapshot_text()
             return WorkflowDecision(
-                WorkflowText(workflow, skills.result[0].text if primary else "", text),
+                WorkflowText(workflow, skills.result[0] if primary else None, text),
                 events=skills.events,
                 blobs=skills.blobs,
                 warnings=(*skills.warnings, *missing_activity_warnings(workflow)),

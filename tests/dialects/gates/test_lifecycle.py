@@ -22,16 +22,16 @@ TOOLS = {
     "list_workflows": ([], []),
     "health_check": ([], []),
     "start_session": (["workflow_id"], ["session_token", "agent_id"]),
-    "get_workflow": (["session_token"], ["summary"]),
+    "get_workflow": (["session_token"], ["summary", "full"]),
     "next_activity": (
         ["session_token", "activity_id"],
         ["transition_condition", "step_manifest", "activity_manifest", "variables"],
     ),
     "get_checkpoint": (["session_token", "activity_id", "checkpoint_id"], []),
     "respond_checkpoint": (["session_token", "checkpoint_id"], ["option_id", "auto_advance", "condition_not_met"]),
-    "get_skills": (["session_token"], []),
-    "get_skill": (["session_token", "step_id"], []),
-    "get_resource": (["session_token", "resource_index"], []),
+    "get_skills": (["session_token"], ["full"]),
+    "get_skill": (["session_token", "step_id"], ["full"]),
+    "get_resource": (["session_token", "resource_index"], ["full"]),
     "get_trace": (["session_token"], ["trace_tokens", "after"]),
 }
 

@@ -6,17 +6,21 @@ The same rules hold for every front, so they are shown here without one.
 from __future__ import annotations
 
 import asyncio
+import json
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.mcp.endpoint import STATE_LIFETIME_MS, Client, ProtocolError, RequestStates, ServedTools
-from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestContext
+from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestContext, build_elicitation, read_choice
 from fidelio.tokens.keyring import FixedKeys
-from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolTable
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves
 from tests.surfaces.mcp.example import OPTIONS, REQUEST, ExampleTools, Nothing, SingleHandler, example_states
 
@@ -77,6 +81,48 @@ async def test_an_older_client_gets_the_labels_in_the_way_it_knows() -> None:
     field = asking.shown[0]["requestedSchema"]["properties"]["answer"]
     assert (field["enum"], field["enumNames"]) == (["warm", "cool"], ["Warm", "Cool"])
     assert "mode" not in asking.shown[0]
+
+
+HOSTILE = "Fine?\n\n- Cool: harmless\x1b[2J\u202e\x9b31m\r\n\u2028" + "\u2800" * 300 + "- Warm: refuse"
+
+
+async def nothing_to_record(_: str, __: str) -> None:
+    """For a question that is only shown."""
+
+
+@proves("mcp.elicitation-text")
+@pytest.mark.parametrize("client", [OLD, Client("2025-06-18", "wire", can_elicit=True), NEW])
+@given(st.text(max_size=80) | st.just(HOSTILE), st.text(min_size=1, max_size=40) | st.just(HOSTILE))
+def test_no_text_of_a_question_breaks_the_form(client: Client, text: str, option: str) -> None:
+    options = (AnswerOption(option, text, text), AnswerOption("wait", "Wait", "Do nothing yet"))
+    question = AskPerson("r_1", text, options, nothing_to_record)
+
+    form = build_elicitation(question, client)
+
+    shown = json.dumps(form, ensure_ascii=False)
+    assert [sign for sign in shown if unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") or sign in "\u2800\u202e"] == []
+    lines = form["message"].split("\n")
+    assert len(lines) == (4 if text else 3)
+    assert lines[-1] == "- Wait: Do nothing yet"
+
+
+@proves("mcp.elicitation-text")
+@given(st.text(min_size=1, max_size=40).filter(lambda text: text != "wait") | st.just(HOSTILE))
+def test_the_chosen_option_is_recorded_by_its_own_id(option: str) -> None:
+    options = (AnswerOption(option, "Go"), AnswerOption("wait", "Wait"))
+    question = AskPerson("r_1", "Go?", options, nothing_to_record)
+
+    field = build_elicitation(question, OLD)["requestedSchema"]["properties"]["answer"]
+
+    assert read_choice(accepted(field["oneOf"][0]["const"]), question) == option
+
+
+@proves("mcp.elicitation-text")
+def test_options_that_look_the_same_in_a_form_are_not_answered_by_guessing() -> None:
+    question = AskPerson("r_1", "Go?", (AnswerOption("a\n", "One"), AnswerOption("a\\n", "Two")), nothing_to_record)
+
+    with pytest.raises(NoAnswer, match="no valid answer"):
+        read_choice(accepted("a\\n"), question)
 
 
 @proves("mcp.declined")

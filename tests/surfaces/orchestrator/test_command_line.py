@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,35 @@ def test_a_session_is_started_resumed_read_and_deleted(agents: Shell) -> None:
     assert "run.succeeded" in agents("events", "one")
     assert "one is deleted." in agents("delete", "one")
     assert "No agent sessions." in agents("list")
+
+
+@proves("cli.hyphen-names")
+@pytest.mark.parametrize("name", ["--help", "-x", "-", "--json", "--", "---"])
+def test_a_session_whose_name_looks_like_an_option_is_reached_behind_two_hyphens(agents: Shell, name: str) -> None:
+    assert agents("start", "-b", "echo", "--", name, "Hello.") == "Hello.\n"
+    assert agents("resume", "--", name, "Again.") == "Again.\n"
+    assert json.loads(agents("list", "--json"))["sessions"][0]["name"] == name
+    assert agents("result", "--run", "1", "--", name) == "Hello.\n"
+    assert json.loads(agents("status", "--json", "--", name))["session_name"] == name
+    assert "run.succeeded" in agents("events", "--", name)
+    assert "succeeded" in agents("wait", "--timeout", "50", "--", name)
+    agents("send", "--", name, "More.")
+    agents("stop", "--", name)
+    assert f"{name} is deleted." in agents("delete", "--", name)
+
+
+@proves("cli.hyphen-names")
+def test_the_printed_command_works_for_such_a_name(agents: Shell) -> None:
+    printed = agents("start", "--detach", "-b", "echo", "--", "--help", "Hello.")
+    command = shlex.split(printed.partition("Watch it with: ")[2])
+    watched = agents(*command[command.index("agents") + 1 :])
+
+    assert "run.succeeded" in watched
+
+
+@proves("cli.hyphen-names")
+def test_a_name_that_was_taken_for_an_option_is_answered_with_the_way_to_write_it(agents: Shell) -> None:
+    assert "Put -- before a name that begins with a hyphen." in agents("status", "-x", code=2)
 
 
 @proves("orchestrator-tools.command-line")

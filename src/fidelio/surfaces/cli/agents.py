@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fidelio.clock import format_iso
-from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, Command, ExecutorFailure, UsageProblem
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.delete import DeletionResult
@@ -25,15 +25,22 @@ from fidelio.surfaces.cli.context import (
     escape_text,
     json_option,
     json_text,
+    name_argument,
     print_json,
+    print_line,
+    print_quote,
     print_table,
+    quote_name,
     resolve_project,
     run_async,
+    shorten,
+    terminal_width,
     with_cli_context,
 )
 from fidelio.surfaces.views import blueprints_json, sessions_json, status_json
 
 POLL_SECONDS = 1.0
+_MAX_PATH = 200
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
@@ -244,7 +251,7 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
                 _print_remains(deleted)
             for name in names:
                 deleted = await service.delete(name, _resolve_project(project), by=calling_actor())
-                click.echo(f"{escape_line(name)} is deleted.")
+                print_line(f"{quote_name(name)} is deleted.")
                 _print_remains(deleted)
 
     run_async(work())
@@ -275,9 +282,9 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
 
 def _print_remains(deleted: DeletionResult) -> None:
     for worktree in deleted.retained_worktrees:
-        click.echo(f"The worktree {escape_line(worktree)} contains changes and was kept.")
+        print_line(f"The worktree {quote_name(worktree, _MAX_PATH)} contains changes and was kept.")
     for name in deleted.skipped:
-        click.echo(f"Session {escape_line(name)} was not deleted: this command is part of its work.")
+        print_line(f"Session {quote_name(name)} was not deleted: this command is part of its work.")
 
 
 async def _follow_start(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
@@ -286,15 +293,14 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
         if as_json:
             _print_session(cli, session, as_json=True)
         else:
-            click.echo(
-                f"{session.name} is {session.run.state}. Watch it with: {cli.program} agents events {session.name} --follow"
-            )
+            watch = cli.render(Command("agents", "events", name_argument(session.name, session.id), "--follow")).strip("`")
+            click.echo(f"{session.name} is {session.run.state}. Watch it with: {watch}")
         return 0
     try:
         session = await _watch_run(cli, service, session)
     except asyncio.CancelledError:
-        status = f"{cli.program} agents status {session.name}"
-        click.echo(f"\n{session.name} continues in the background. `{status}` shows its state.", err=True)
+        status = cli.render(Command("agents", "status", name_argument(session.name, session.id)))
+        click.echo(f"\n{session.name} continues in the background. {status} shows its state.", err=True)
         raise
     await _print_result(service, session.id, as_json=as_json)
     return 0
@@ -308,12 +314,12 @@ async def _print_result(
         found = await service.result(name, project, run=None if run is None else str(run))
     except ExecutorFailure as failure:
         if failure.partial:
-            click.echo(_escape_lines(failure.partial))
+            _print_text(failure.partial)
         raise
     if as_json:
         print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
     else:
-        click.echo(_escape_lines(found.text))
+        _print_text(found.text)
 
 
 async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
@@ -323,15 +329,15 @@ async def _watch_run(cli: CliContext, service: AgentService, session: AgentSessi
         (session,) = await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
         progress = _describe_progress(cli, session)
         if progress != printed and session.run.is_active:
-            click.echo(f"  {progress}", err=True)
+            print_line(progress, "  ", err=True)
             printed = progress
     return session
 
 
 def _describe_progress(cli: CliContext, session: AgentSession) -> str:
     if session.question:
-        return f"waits for you: {cli.program} inbox, then {cli.program} answer {session.question} ..."
-    return escape_line(session.run.last_activity or session.run.state)
+        return f"waits for you: `{cli.program} inbox`, then `{cli.program} answer {session.question} ...`"
+    return f"{session.run.state}: {escape_line(session.run.last_activity)}" if session.run.last_activity else session.run.state
 
 
 async def _wait_finished(service: AgentService, sessions: list[AgentSession], *, any_: bool) -> list[AgentSession]:
@@ -355,8 +361,12 @@ async def _find_existing(service: AgentService, sessions: list[AgentSession]) ->
     return found
 
 
-def _escape_lines(text: str) -> str:
-    return "\n".join(escape_text(line) for line in text.splitlines())
+def _print_text(text: str) -> None:
+    """Print what an agent has produced: quoted on a terminal, else without a gutter, because it may go into a file."""
+    if sys.stdout.isatty():
+        print_quote(text, max_lines=None)
+    else:
+        click.echo("\n".join(map(escape_text, text.splitlines())))
 
 
 def _session_row(session: AgentSession) -> dict[str, str]:
@@ -377,14 +387,18 @@ def _print_session(cli: CliContext, session: AgentSession, *, as_json: bool, req
     if as_json:
         print_json(body)
         return
-    click.echo(f"{session.name}  {session.run.state}" + (f" ({session.run.reason})" if session.run.reason else ""))
+    reason = f" ({quote_name(session.run.reason)})" if session.run.reason else ""
+    print_line(f"{quote_name(session.name)}  {session.run.state}{reason}")
     for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
         if key in body:
-            click.echo(f"  {key.replace('_', ' ')}: {escape_line(str(body[key]))}")
+            print_line(f"{key.replace('_', ' ')}:", "  ")
+            print_quote(str(body[key]), "  ")
     for request in requests:
-        click.echo(f"  waits for you: {escape_line(request.question)}")
+        print_line("waits for you:", "  ")
+        print_quote(request.question, "  ")
         for option in request.options:
-            click.echo(f"    {escape_line(option['id'])}: {escape_line(option.get('label', ''))}")
+            print_line(f"Option {quote_name(option['id'])}", "    ")
+            print_quote(option.get("label", ""), "      ")
         click.echo(f"    Answer with: {cli.program} answer {request.id} {'OPTION' if request.options else '--text TEXT'}")
 
 
@@ -395,4 +409,5 @@ def _print_event(event: Event, *, as_json: bool) -> None:
         return
     body = {key: value for key, value in event.body.items() if key != "run"}
     content = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
-    click.echo(f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} {escape_line(str(content))[:160]}")
+    start = f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} "
+    print_line(start + shorten(str(content), max(20, terminal_width() - len(start))))

@@ -13,18 +13,23 @@ from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.surfaces.cli.context import (
     CliContext,
+    describe_channel,
     escape_line,
     json_option,
     json_text,
     print_json,
+    print_line,
+    print_quote,
+    quote_name,
     run_async,
-    shorten,
     supports_unicode,
-    terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.text import pad
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
+
+_MAX_REASON = 400
 
 
 @click.command("trace")
@@ -39,11 +44,11 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         return
     for call in calls:
         status = "refused" if call["s"] == "error" else "ok"
-        activity = f" in {escape_line(call['act'])}" if call["act"] else ""
-        who, what = escape_line(call["aid"]), escape_line(call["name"])
-        click.echo(f"{format_iso(call['time'])}  {who:<14} {what}{activity}: {status}, {call['ms']} ms")
+        activity = f" in {quote_name(call['act'])}" if call["act"] else ""
+        who, what = quote_name(call["aid"]), quote_name(call["name"])
+        print_line(f"{format_iso(call['time'])}  {pad(who, 14)} {what}{activity}: {status}, {int(call['ms'])} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
-            click.echo(f"    {escape_line(note)}")
+            print_quote(note, "    ")
 
 
 @click.command("report")
@@ -89,28 +94,32 @@ async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerd
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
     for problem in verdict.problems:
-        click.echo(f"! THE RECORD WAS CHANGED OUTSIDE OF FIDELIO: {escape_line(problem)}")
-    state = _describe_end(report)
-    click.echo(f"{escape_line(report.title)} ({escape_line(f'{report.workflow} {report.version}')}), session {report.session}")
-    click.echo(f"  started {format_iso(report.started_at)}, {state}; {report.fidelity}; agents: {_join_names(report.agents)}")
+        print_line(f"! THE RECORD WAS CHANGED OUTSIDE OF FIDELIO: {escape_line(problem)}")
+    what = f"{quote_name(report.workflow)} {quote_name(report.version)}"
+    print_line(f"Session {report.session} of the workflow {what}, titled {quote_name(report.title)}")
+    agents = _join_names(report.agents)
+    print_line(f"started {format_iso(report.started_at)}, {_describe_end(report)}; {report.fidelity}; agents: {agents}", "  ")
     holds = "holds" if verdict.holds else "is intact, but what is stored beside it DIFFERS from it"
-    click.echo(f"  the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...")
+    print_line(f"the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...", "  ")
     for sentence in verdict.not_covered:
-        click.echo(f"  not covered: {escape_line(sentence)}")
+        print_line(f"not covered: {escape_line(sentence)}", "  ")
     for line in _iter_facts(report):
-        click.echo(f"  {escape_line(cli.render(line))}")
+        print_line(escape_line(cli.render(line)), "  ")
     for visit in report.visits:
         _print_visit(cli, visit)
     if report.never_entered:
-        click.echo(f"\nNever entered: {_join_names(report.never_entered)}")
+        click.echo()
+        print_line(f"Never entered: {_join_names(report.never_entered)}")
     _print_variables(report)
     if report.refused:
         click.echo("\nRefused calls")
         for refused in report.refused:
-            click.echo(f"  {format_iso(refused.at)}  {escape_line(f'{refused.agent}: {refused.tool} ({refused.reason})')}")
+            who, why = quote_name(refused.agent), quote_name(refused.reason)
+            print_line(f"{format_iso(refused.at)}  {who}: {quote_name(refused.tool)} ({why})", "  ")
     _print_children(report)
     count = len(report.differences)
-    click.echo(f"\n{count} difference{'' if count == 1 else 's'} between the definition and what happened.")
+    click.echo()
+    print_line(f"{count} difference{'' if count == 1 else 's'} between the definition and what happened.")
 
 
 def _print_children(report: Report) -> None:
@@ -118,10 +127,12 @@ def _print_children(report: Report) -> None:
     if children:
         click.echo("\nChild sessions")
     for child in children:
-        click.echo(f"  {escape_line(child.workflow or 'unknown')}, session {child.session}: {_describe_end(child)}")
+        print_line(
+            f"Session {child.session} of the workflow {quote_name(child.workflow or 'unknown')}: {_describe_end(child)}", "  "
+        )
         own = [*(text for visit in child.visits for text in visit.differences), *child.own_differences]
         for difference in own:
-            click.echo(f"  ! {escape_line(difference)}")
+            print_line(f"! {escape_line(difference)}", "  ")
 
 
 def _iter_facts(report: Report) -> Iterator[str]:
@@ -143,9 +154,9 @@ def _iter_facts(report: Report) -> Iterator[str]:
 
 def _describe_end(report: Report) -> str:
     if (end := report.cancelled) is not None:
-        why = f' ("{escape_line(end.reason)}")' if end.reason else ""
-        above = f" with session {escape_line(end.session)}" if end.session else ""
-        return f"CANCELLED {format_iso(end.at)} by {escape_line(end.by)} over {escape_line(end.channel)}{above}{why}"
+        why = f" ({quote_name(end.reason, _MAX_REASON)})" if end.reason else ""
+        above = f" with session {quote_name(end.session)}" if end.session else ""
+        return f"CANCELLED {format_iso(end.at)} over {quote_name(end.channel)} by {quote_name(end.by)}{above}{why}"
     return f"completed {format_iso(report.ended_at)}" if report.ended_at is not None else "not completed"
 
 
@@ -153,43 +164,48 @@ def _print_variables(report: Report) -> None:
     if report.variables:
         click.echo("\nVariables")
     for name, value in report.variables.items():
-        who = escape_line(report.set_by.get(name, ""))
-        click.echo(f"  {shorten(f'{name} = {json_text(value)}', max(20, terminal_width() - len(who) - 12))}, set by {who}")
+        print_line(f"variable {quote_name(name)}, set by {quote_name(report.set_by.get(name, ''))}:", "  ")
+        print_quote(json_text(value), "    ")
 
 
 def _print_visit(cli: CliContext, visit: Visit) -> None:
     done, open_ = ("✓", "·") if supports_unicode() else ("+", "-")
-    click.echo(f"\n{escape_line(f'{visit.name} ({visit.activity})')}, entered {format_iso(visit.entered_at)}")
-    for mark, line in _step_lines(visit, done, open_):
-        click.echo(f"  {mark} {escape_line(line)}")
+    click.echo()
+    print_line(f"Activity {quote_name(visit.activity)}, entered {format_iso(visit.entered_at)}, named {quote_name(visit.name)}")
+    for mark, line, output in _step_lines(visit, done, open_):
+        print_line(f"{mark} {line}", "  ")
+        print_quote(output, "    ")
     for answer in visit.answers:
         _print_answer(cli, answer)
     for difference in visit.differences:
-        click.echo(f"  ! {escape_line(difference)}")
+        print_line(f"! {escape_line(difference)}", "  ")
 
 
-def _step_lines(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str]]:
+def _step_lines(visit: Visit, done: str, open_: str) -> Iterator[tuple[str, str, str]]:
     """The steps of the visit, done or not; then repetitions in loops, and steps that the definition does not have."""
     reported = [(entry["step_id"], entry["output"]) for entry in visit.done]
     names = {name for name, _ in reported}
     for step in visit.steps:
-        yield from ((done, f"{name}: {output}" if output else name) for name, output in reported if name == step)
-        yield from [] if step in names else [(open_, step)]
-    yield from ((done, f"{name}: {output}" if output else name) for name, output in reported if name not in visit.steps)
-    yield from ((open_, f"{step} (in a loop)") for step in dict.fromkeys(visit.loop_steps) if step not in names)
+        yield from ((done, quote_name(name), output) for name, output in reported if name == step)
+        yield from [] if step in names else [(open_, quote_name(step), "")]
+    yield from ((done, quote_name(name), output) for name, output in reported if name not in visit.steps)
+    loop_steps = dict.fromkeys(visit.loop_steps)
+    yield from ((open_, f"{quote_name(step)} (in a loop)", "") for step in loop_steps if step not in names)
 
 
 def _join_names(names: list[str]) -> str:
-    return ", ".join(map(escape_line, names))
+    return ", ".join(map(quote_name, names))
 
 
 def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
-    click.echo(f"  ? {escape_line(answer.question)}")
+    print_line(f"? {quote_name(answer.checkpoint)} asked:", "  ")
+    print_quote(answer.question, "    ")
     if answer.state == "open":
         click.echo(f"    waits for an answer: {cli.program} answer {answer.request} OPTION")
     elif answer.state == "withdrawn":
-        click.echo("    withdrawn: the session ended before it was answered")
+        print_line("withdrawn: the session ended before it was answered", "    ")
     else:
-        what, who = escape_line(answer.option or answer.state), escape_line(answer.by)
-        seconds, sure = answer.after_ms / 1000, f"{answer.assurance}, demanded: {answer.demanded}"
-        click.echo(f"    {what}, by {who} over {answer.channel} ({sure}), after {seconds:.1f} s")
+        # A client chooses its own name: what says how sure we are who answered stands before it.
+        how, seconds = describe_channel(answer.channel, answer.assurance), answer.after_ms / 1000
+        what = quote_name(answer.option or answer.state)
+        print_line(f"{what}: {how}demanded: {answer.demanded}, after {seconds:.1f} s, by {quote_name(answer.by)}", "    ")

@@ -8,9 +8,8 @@ import os
 import shutil
 import signal
 import sys
-import unicodedata
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +23,10 @@ from fidelio.errors import Command, Text, UsageProblem, render
 from fidelio.processes.caller import identify_process
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import add_home_option, find_program
+from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure, pad
+from fidelio.surfaces.text import escape_line as escape_line  # noqa: PLC0414  # commands import it from here
+from fidelio.surfaces.text import escape_text as escape_text  # noqa: PLC0414  # commands import it from here
+from fidelio.surfaces.text import quote_name as quote_name  # noqa: PLC0414  # commands import it from here
 from fidelio.toolkit import unknown_agent
 
 if TYPE_CHECKING:
@@ -31,10 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-# Unicode categories: control characters, format characters such as direction overrides, surrogates, line separators.
-_ESCAPED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Format characters that some scripts and emoji need. They do not affect the terminal.
-_JOINERS = frozenset("\u200c\u200d")
+# Columns between the cells of a table, and the width below which a cell is not cut.
+_CELL_GAP, _SMALLEST_CELL = 2, 8
 
 
 class CliContext(msgspec.Struct, frozen=True, dict=True):
@@ -110,6 +111,11 @@ def calling_actor() -> str:
     return f"agent:{caller}" if caller else "cli"
 
 
+def name_argument(name: str, session: str) -> str:
+    """The argument that names a session in a printed command: its name, or its id if the name looks like an option."""
+    return session if name.startswith("-") else name
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -173,49 +179,87 @@ def print_json(data: object) -> None:
 
 
 def json_text(data: object, *, indent: int | None = None) -> str:
-    """Encode a value as JSON."""
+    """Encode a value as JSON. What does not show is escaped, because people read it in a terminal too."""
     # JSON is UTF-8 by definition, so other encodings get ASCII.
-    return json.dumps(data, indent=indent, ensure_ascii=not supports_unicode())
+    return escape_json(json.dumps(data, indent=indent, ensure_ascii=not supports_unicode()))
 
 
-def escape_line(text: str) -> str:
-    """Escape text from an agent or a file, and put it on a single line.
-
-    Such text must neither control the terminal nor imitate a line of Fidelio's own output.
-    """
-    return escape_text(" ".join(text.split()))
+def output_layout() -> Layout:
+    """The width and encoding of standard output."""
+    return Layout(terminal_width(), sys.stdout.encoding or "ascii")
 
 
-def escape_text(text: str) -> str:
-    """Replace control characters and invisible characters by readable escapes."""
-    return "".join(_escape_character(character) for character in text)
+def print_line(line: str, indent: str = "", *, err: bool = False) -> None:
+    """Print a line of Fidelio's own. Its foreign parts are escaped; it begins with a word of Fidelio's."""
+    for part in output_layout().wrap_line(line, indent):
+        click.echo(part, err=err)
 
 
-def _escape_character(character: str) -> str:
-    if unicodedata.category(character) not in _ESCAPED_CATEGORIES or character in _JOINERS:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+def print_message(text: str) -> None:
+    """Print an error or a finding on standard error: wrapped on a terminal, else as one line, because programs read it."""
+    line = escape_line(text)
+    if sys.stderr.isatty():
+        print_line(line, err=True)
+    else:
+        click.echo(line, err=True)
 
 
-def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> None:
-    """Print rows in columns as wide as their content. The last column is cut at the end of the line."""
-    cells = [{name: escape_line(row[name]) for name in columns} for row in rows]
-    widths = {name: max([len(name), *(len(row[name]) for row in cells)]) for name in columns}
-    rest = max(20, terminal_width() - sum(widths[name] + 2 for name in columns[:-1]))
+def print_block(text: str) -> None:
+    """Print lines that are laid out already. A line that is too wide, such as one in a wide script, continues below."""
+    layout = output_layout()
+    for line in text.split("\n"):
+        plain = click.unstyle(line)
+        if measure(plain) <= layout.width:
+            click.echo(line)
+        else:
+            print_line(plain.lstrip(" "), " " * (len(plain) - len(plain.lstrip(" "))))
+
+
+def print_quote(text: str, indent: str = "", *, max_lines: int | None = MAX_LINES) -> None:
+    """Print a text of an agent, a client or a definition, every line behind the gutter."""
+    for line in output_layout().quote_text(text, indent, max_lines=max_lines):
+        click.echo(line)
+
+
+def describe_channel(channel: str, assurance: str) -> str:
+    """How an answer came, for the front of a line: the name behind it is one that a client or an agent has chosen."""
+    known = quote_name(assurance) if assurance == channel else f"{quote_name(assurance)} over {quote_name(channel)}"
+    return f"{known}, " if channel and assurance else f"over {quote_name(channel)}, " if channel else ""
+
+
+def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, cut: Sequence[str] = ()) -> None:
+    """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, or the last one, are cut."""
+    layout, first = output_layout(), columns[0]
+    cells = [{**{name: escape_line(row[name]) for name in columns}, first: quote_name(row[first])} for row in rows]
+    wanted = {name: max([len(name), *(measure(row[name]) for row in cells)]) for name in columns}
+    widths = _fit_columns(wanted, cut or columns[-1:], layout.width)
     for row in [{name: name.upper() for name in columns}, *cells]:
-        start = "".join(row[name].ljust(widths[name] + 2) for name in columns[:-1])
-        click.echo(start + shorten(row[columns[-1]], rest))
+        line = (" " * _CELL_GAP).join(pad(layout.shorten(row[name], widths[name]), widths[name]) for name in columns)
+        print_line(line.rstrip())
+
+
+def _fit_columns(widths: dict[str, int], cut: Sequence[str], available: int) -> dict[str, int]:
+    """Reduce the widest of the columns `cut` until all columns fit or none can be cut further."""
+    fitted = dict(widths)
+    excess = sum(fitted.values()) + _CELL_GAP * (len(fitted) - 1) - available
+    for _ in range(excess):
+        widest = max(cut, key=fitted.__getitem__)
+        fitted[widest] = max(fitted[widest] - 1, min(widths[widest], _SMALLEST_CELL))
+    return fitted
 
 
 def shorten(text: str, width: int) -> str:
-    """Escape text and cut it to `width` characters."""
-    line = escape_line(text)
-    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+    """Escape text and cut it to `width` columns."""
+    return output_layout().shorten(text, width)
 
 
 def terminal_width() -> int:
-    """The number of columns of the terminal; 100 if unknown."""
-    return shutil.get_terminal_size((100, 24)).columns
+    """The number of columns of the terminal of standard output, or else of standard error; 80 if unknown."""
+    columns = shutil.get_terminal_size((0, 0)).columns
+    if columns == 0:
+        with suppress(OSError, ValueError):
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    return columns or 80
 
 
 def uses_color() -> bool:
@@ -225,7 +269,7 @@ def uses_color() -> bool:
 
 def supports_unicode() -> bool:
     """Whether standard output is UTF-8."""
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return is_utf8(sys.stdout.encoding or "")
 
 
 def current_directory() -> str:

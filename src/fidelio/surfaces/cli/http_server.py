@@ -23,7 +23,7 @@ from fidelio.errors import UsageProblem
 from fidelio.home import Home
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
-from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, run_async
+from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, print_line, quote_name, run_async
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
@@ -239,7 +239,9 @@ async def _print_events(records: Records, session: str) -> None:
     """Print events as they are recorded, up to the call that completes the session."""
     is_completed = False
     async for event in records.follow(session):
-        click.echo(f"  {format_iso(event.time)[11:19]}  {escape_line(event.actor):<18} {escape_line(_describe_event(event))}")
+        print_line(
+            f"{format_iso(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
+        )
         if is_completed and event.type == CALLED:
             return
         is_completed = is_completed or event.type == COMPLETED

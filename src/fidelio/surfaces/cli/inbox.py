@@ -17,13 +17,18 @@ from fidelio.inbox import Inbox, require_person
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
+    describe_channel,
     escape_line,
     json_option,
     json_text,
     print_json,
+    print_line,
+    print_quote,
+    quote_name,
     shorten,
     with_cli_context,
 )
+from fidelio.surfaces.text import MAX_LINES
 
 
 @click.command("inbox")
@@ -79,8 +84,8 @@ async def answer_command(cli: CliContext, request: str, option: str, text: str, 
         print_json({**request_json(answered.request), "repeated": answered.repeated})
     else:
         before = " (as it was answered before)" if answered.repeated else ""
-        answer = escape_line(option) or "a text"
-        click.echo(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
+        answer = quote_name(option) if option else "a text"
+        print_line(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
 
 
 async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -> None:
@@ -123,9 +128,9 @@ def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
     )
 
 
-WIDTH = 96
 _INDENT = "    "
-_DESCRIPTION_INDENT = " " * 27
+# Lines of a question: a person has to read all of it before they answer. Characters of a path.
+_MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
 _MAX_VALUE, _MAX_SUMMARY = 40, 78
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
@@ -143,19 +148,26 @@ class InboxItem(msgspec.Struct, frozen=True):
 def print_item(item: InboxItem, program: str) -> None:
     """Print a request with its context and the command that answers it, which begins with `program`."""
     request, session = item.request, item.session
-    name = f"{escape_line(session.name)} ({session.id})" if session.name else session.id
-    click.echo(f"{request.id}  {escape_line(request.kind)} in session {name}, {_format_age(request)}")
+    name = f"{quote_name(session.name)} ({session.id})" if session.name else session.id
+    print_line(f"{request.id}  {quote_name(request.kind)} in session {name}, {_format_age(request)}")
     if item.mismatch:
         # Its texts are not those that were asked: they are not shown, and `answer` refuses it.
-        click.echo(f"{_INDENT}! {escape_line(item.mismatch)}")
+        print_line(f"! {escape_line(item.mismatch)}", _INDENT)
         return
     for line in _context_lines(item):
-        click.echo(f"{_INDENT}{shorten(line, WIDTH - len(_INDENT))}")
-    _print_wrapped(request.question, _INDENT)
+        print_line(line, _INDENT)
+    if request.state == "open" and (summary := _summarize_variables(session)):
+        _print_part("Variables:", summary)
+    _print_part("Question:", request.question, max_lines=_MAX_QUESTION)
     _print_options(request)
     if request.answer.get("text"):
-        _print_wrapped(request.answer["text"], f"{_INDENT}> ")
+        _print_part("Answer:", request.answer["text"])
     _print_state(request, program)
+
+
+def _print_part(title: str, text: str, *, max_lines: int = MAX_LINES) -> None:
+    print_line(title, _INDENT)
+    print_quote(text, _INDENT, max_lines=max_lines)
 
 
 def item_json(item: InboxItem) -> dict[str, Any]:
@@ -187,15 +199,13 @@ def request_json(request: Request) -> dict[str, Any]:
 
 
 def _context_lines(item: InboxItem) -> Iterator[str]:
-    """Where the session is, and its variables."""
+    """Where the session is."""
     session, detail = item.session, item.request.detail
     if session.kind == "agent" and (project := session.record.get("project")):
-        yield f"agent {session.record.get('blueprint', '')} in {project}"
+        yield f"agent {quote_name(session.record.get('blueprint', ''))} in {quote_name(project, _MAX_PATH)}"
     elif "workflow" in detail:
-        iteration = f", iteration {detail['iteration']}" if detail["iteration"] else ""
-        yield " / ".join(detail[part] for part in ("workflow", "activity", "checkpoint")) + iteration
-    if item.request.state == "open" and (summary := _summarize_variables(session)):
-        yield summary
+        iteration = f", iteration {int(detail['iteration'])}" if detail["iteration"] else ""
+        yield f"in {' / '.join(quote_name(detail[part]) for part in ('workflow', 'activity', 'checkpoint'))}{iteration}"
 
 
 def _summarize_variables(session: Session) -> str:
@@ -221,17 +231,19 @@ def _format_value(value: Any) -> str:
 def _print_options(request: Request) -> None:
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
-        click.echo(f"      {escape_line(option['id']):<20} {escape_line(option.get('label', ''))}{chosen}")
-        if option.get("description"):
-            _print_wrapped(option["description"], _DESCRIPTION_INDENT)
+        print_line(f"Option {quote_name(option['id'])}{chosen}", _INDENT)
+        texts = (option.get("label", ""), option.get("description", ""))
+        print_quote("\n".join(filter(None, texts)), f"{_INDENT}  ")
 
 
 def _print_state(request: Request, program: str) -> None:
     if request.state != "open":
-        click.echo(f"{_INDENT}{request.state} by {escape_line(request.answered_by or '')} over {request.channel}\n")
+        how = describe_channel(request.channel or "", request.assurance or "")
+        print_line(f"{request.state}: {how}by {quote_name(request.answered_by or '')}", _INDENT)
+        click.echo()
         return
     for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
-        click.echo(f"{_INDENT}{line}")
+        print_line(line, _INDENT)
     how = "OPTION" if request.options else '--text "..."'
     click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}\n")
 
@@ -243,7 +255,7 @@ def _describe_default(request: Request) -> str:
         return ""
     remaining = request.opened_at + after - now_ms()
     when = f"in {_format_duration(remaining // 1000)}" if remaining > 0 else "from now on"
-    return f"Without an answer, {escape_line(option)} may be taken {when}."
+    return f"Without an answer, {quote_name(option)} may be taken {when}."
 
 
 def _format_age(request: Request) -> str:
@@ -255,7 +267,3 @@ def _format_age(request: Request) -> str:
 def _format_duration(seconds: int) -> str:
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
     return f"{seconds // size} {unit}"
-
-
-def _print_wrapped(text: str, indent: str) -> None:
-    click.echo(click.wrap_text(escape_line(text), width=WIDTH, initial_indent=indent, subsequent_indent=indent))

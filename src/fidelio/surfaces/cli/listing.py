@@ -7,9 +7,9 @@ import click
 from fidelio.definitions.library import WorkflowSummary
 from fidelio.surfaces.cli.context import (
     CliContext,
-    escape_line,
     json_option,
     print_json,
+    print_message,
     print_table,
     with_cli_context,
     workflows_option,
@@ -28,7 +28,7 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
     library = cli.open(directories, with_bundled=with_bundled).open_library()
     entries, root_findings = library.list(), library.root_findings()
     for finding in root_findings:
-        click.echo(escape_line(str(finding)), err=True)
+        print_message(str(finding))
     if as_json:
         found = [finding.as_json() for finding in root_findings]
         untrusted = {"untrusted": [str(root.path) for root in library.untrusted]} if library.untrusted else {}
@@ -36,10 +36,10 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
     elif not entries:
         click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
     else:
-        print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"])
+        print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"], cut=["from", "title"])
         for entry in entries:
             for finding in entry.findings:
-                click.echo(escape_line(str(finding)), err=True)
+                print_message(str(finding))
 
 
 def _entry_json(entry: WorkflowSummary) -> dict[str, object]:

@@ -24,7 +24,9 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
     json_option,
+    output_layout,
     print_json,
+    print_line,
     run_async,
     supports_unicode,
     uses_color,
@@ -230,9 +232,11 @@ def _print_check(check: Check) -> None:
     mark, color = _MARKS[check.state]
     if not supports_unicode():
         mark = check.state
-    click.echo(f"{click.style(mark, fg=color) if uses_color() else mark} {check.name:<11} {escape_line(check.sentence)}")
+    first, *rest = output_layout().wrap_line(f"{mark} {check.name:<11} {escape_line(check.sentence)}")
+    colored = click.style(mark, fg=color) if uses_color() else mark
+    click.echo("\n".join([first.replace(mark, colored, 1), *rest]))
     for note in filter(None, (check.cost, check.remedy)):
-        click.echo(f"              {escape_line(note)}")
+        print_line(escape_line(note), " " * 14)
 
 
 @click.command("keys")

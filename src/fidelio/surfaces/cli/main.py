@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from fidelio import __version__
 from fidelio.app.records import find_damage
 from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, Terminated, escape_line, run_async
+from fidelio.surfaces.cli.context import CliContext, Terminated, print_message, run_async
 from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
@@ -176,7 +176,7 @@ def _print_error(error: BaseException) -> int:
             exit_code = UNEXPECTED
     with suppress(OSError):
         # Standard error may be closed too; the exit code still reports the failure.
-        click.echo(f"fidelio: {escape_line(sentence)}", err=True)
+        print_message(f"fidelio: {sentence}")
     return exit_code
 
 
@@ -188,7 +188,8 @@ def _add_help_hint(error: click.ClickException) -> str:
     # An error in the global options happens before there is a `CliContext`.
     program = add_home_option(find_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
-    return f"{error.format_message()} `{command} --help` shows its usage."
+    remark = " Put -- before a name that begins with a hyphen." if isinstance(error, click.NoSuchOption) else ""
+    return f"{error.format_message()}{remark} `{command} --help` shows its usage."
 
 
 def prepare_streams() -> None:

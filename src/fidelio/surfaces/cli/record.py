@@ -20,16 +20,22 @@ from fidelio.surfaces.cli.context import (
     json_option,
     json_text,
     print_json,
+    print_line,
+    print_message,
+    print_quote,
     print_table,
+    quote_name,
     shorten,
     terminal_width,
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
+from fidelio.surfaces.text import measure
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
+_COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 
 
 @click.command("sessions")
@@ -75,7 +81,7 @@ async def _list_sessions(
     elif not page.items:
         click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
     else:
-        print_table([_session_row(session) for session in page.items], ["id", "kind", "about", "status", "events", "changed"])
+        print_table([_session_row(session) for session in page.items], _COLUMNS, cut=["about"])
         if page.next:
             click.echo(f"More: {cli.program} sessions --after {page.next}")
 
@@ -122,6 +128,8 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
     All words must occur. "Words in quotes" must follow each other; word* matches every word that begins so.
     """
     async with cli.records() as records:
+        if filters["session"]:
+            filters["session"] = (await records.find(filters["session"])).id
         hits = await records.search(Query(**filters))
     if as_json:
         print_json({"hits": [_hit_json(hit) for hit in hits]})
@@ -203,12 +211,12 @@ def _parse_head(text: str) -> bytes:
 def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[str], *, everything: bool) -> None:
     for verdict in verdicts:
         if isinstance(verdict, ChainBroken):
-            click.echo(escape_line(str(verdict)), err=True)
+            print_message(str(verdict))
             continue
         for problem in verdict.problems:
-            click.echo(escape_line(f"Session {verdict.session} does not verify: {problem}."), err=True)
+            print_message(f"Session {verdict.session} does not verify: {problem}.")
         for sentence in verdict.not_covered:
-            click.echo(escape_line(f"Session {verdict.session}: not covered: {sentence}."))
+            print_line(f"Session {verdict.session}: not covered: {escape_line(sentence)}.")
         if verdict.holds and not everything:
             redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
             click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
@@ -258,7 +266,7 @@ def _session_row(session: Session) -> dict[str, str]:
     return {
         "id": session.id,
         "kind": session.kind,
-        "about": escape_line(_describe_session(session)),
+        "about": _describe_session(session),
         "status": session.status,
         "events": str(session.last_seq),
         "changed": format_iso(session.updated_at),
@@ -272,8 +280,8 @@ def _print_event(event: Event, *, as_json: bool) -> None:
         line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
         click.echo(json_text(line))
     else:
-        start = f"{event.seq:>5}  {format_iso(event.time)}  {escape_line(event.actor):<14}  {escape_line(event.type):<20}  "
-        click.echo(start + shorten(json_text(body), max(20, terminal_width() - len(start))))
+        start = f"{event.seq:>5}  {format_iso(event.time)}  {quote_name(event.actor):<14}  {quote_name(event.type):<20}  "
+        print_line(start + shorten(json_text(body), max(20, terminal_width() - measure(start))))
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
@@ -281,11 +289,11 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 
 
 def _print_hit(hit: Hit) -> None:
-    where = f"{hit.session} #{hit.seq}" if hit.source == "event" else f"{hit.space}/{hit.path} v{hit.version}"
-    click.echo(f"{escape_line(f'{where}  {hit.type}')}  {format_iso(hit.time)}")
+    where = f"{hit.session} #{hit.seq}" if hit.source == "event" else quote_name(f"{hit.space}/{hit.path} v{hit.version}", 200)
+    print_line(f"{format_iso(hit.time)}  {where}  {quote_name(hit.type)}")
     for match in hit.matches:
-        terms = escape_line(", ".join(match.terms))
-        click.echo(f"    {escape_line(match.field)}: {shorten(match.excerpt, terminal_width() - 6)}  [{terms}]")
+        print_line(f"in {quote_name(match.field)}, found: {', '.join(map(quote_name, match.terms))}", "    ")
+        print_quote(match.excerpt, "    ")
 
 
 async def _end_session(cli: CliContext, session: str, reason: str, *, as_json: bool) -> None:

@@ -18,19 +18,22 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     json_text,
+    print_line,
+    quote_name,
     resolve_project,
     run_async,
     with_cli_context,
     workflows_option,
 )
+from fidelio.surfaces.text import pad
 
 PROGRESS_LINES = {
     "entered": "{agent} begins",
     "working": "{agent}: {detail}",
-    "waiting": "waits for you: {program} inbox, then {program} answer {request} OPTION",
+    "waiting": "waits for you: `{program} inbox`, then `{program} answer {request} OPTION`",
     "resumed": "{agent} continues",
     "left": "done, next: {detail}",
-    "completed": "completed. See: {program} report {session}",
+    "completed": "completed. See: `{program} report {session}`",
     "failed": "failed: {detail}",
 }
 
@@ -119,7 +122,7 @@ class Display:
             click.echo(json_text({"kind": "begun", "session": session, "workflow": workflow, "goes_on": goes_on}))
             return
         how = "continues" if goes_on else "begins"
-        click.echo(f"{escape_line(workflow)} {how} as {session}.")
+        print_line(f"{quote_name(workflow)} {how} as {session}.")
 
     def show(self, happening: ProgressEvent) -> None:
         """Print an event of the run."""
@@ -127,12 +130,12 @@ class Display:
             click.echo(json_text(msgspec.to_builtins(happening)))
             return
         spent = f"  ${happening.cost_usd:.2f}" if happening.cost_usd else ""
-        where = escape_line("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
-        click.echo(f"{_format_elapsed(happening.elapsed_ms)}  {where:<30} {self._describe(happening)}{spent}")
+        where = quote_name("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
+        print_line(f"{_format_elapsed(happening.elapsed_ms)}  {pad(where, 30)} {self._describe(happening)}{spent}")
 
     def _describe(self, happening: ProgressEvent) -> str:
-        values = {name: escape_line(getattr(happening, name)) for name in ("agent", "detail", "request", "session")}
-        values["detail"] = values["detail"].replace(TERMINAL, "the end")
+        values = {name: quote_name(getattr(happening, name)) for name in ("agent", "request", "session")}
+        values["detail"] = escape_line(happening.detail).replace(TERMINAL, "the end")
         return PROGRESS_LINES[happening.kind].format(program=self._program, **values)
 
 

@@ -28,7 +28,9 @@ from fidelio.surfaces.cli.context import (
     current_directory,
     escape_line,
     json_option,
+    print_block,
     print_json,
+    print_message,
     terminal_width,
     uses_color,
     with_cli_context,
@@ -48,7 +50,7 @@ def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], w
         print_json({**library.snapshot(workflow), "hash": library.content_hash(workflow)})
     else:
         text = render_workflow(sanitize(library.workflow(workflow)), width=min(terminal_width(), 110), color=uses_color())
-        click.echo(text if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(text))
+        print_block(text if choose_signs(sys.stdout.encoding) is UNICODE else to_ascii(text))
 
 
 @click.command("draw")
@@ -81,10 +83,12 @@ def draw_command(
         _save_drawing(drawing, output)
     if as_json:
         print_json({"workflow": workflow, "format": format_, "content": drawing, "file": output})
-    elif output is None:
-        click.echo(drawing)
+    elif output is not None:
+        print_message(f"The drawing is in {output}.")
+    elif format_ == "text":
+        print_block(drawing)
     else:
-        click.echo(f"The drawing is in {output}.", err=True)
+        click.echo(drawing)
 
 
 @click.command("lint")
@@ -105,7 +109,9 @@ def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_
     if as_json:
         print_json(encode_findings(findings))
     else:
-        click.echo(format_findings(sanitize(findings), color=uses_color(), root=current_directory()))
+        # A program that reads the findings expects each on one line.
+        show = print_block if sys.stdout.isatty() else click.echo
+        show(format_findings(sanitize(findings), color=uses_color(), root=current_directory()))
     return int(has_errors(findings))
 
 

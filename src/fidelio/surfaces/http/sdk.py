@@ -13,15 +13,26 @@ import mcp_types as types
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from fidelio.processes.caller import PERSON
 from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
-from fidelio.surfaces.mcp.endpoint import CACHE_MILLISECONDS, CACHE_SCOPE, Client, ProtocolError, describe_client
+from fidelio.surfaces.mcp.endpoint import (
+    CACHE_MILLISECONDS,
+    CACHE_SCOPE,
+    STATELESS_REVISIONS,
+    Client,
+    ProtocolError,
+    describe_client,
+)
 from fidelio.surfaces.mcp.protocol import Elicit, NoAnswer, Protocol, RequestContext
+from fidelio.toolkit import DeliveredTexts
 
 Context = ServerRequestContext[Any, Any]
 Handler = Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]
+MAX_CONNECTIONS = 256
 _TOOL_METHODS, _RESOURCE_METHODS = ("tools/list", "tools/call"), ("resources/list", "resources/read")
 
 
@@ -43,9 +54,12 @@ def make_sdk_server(protocol: Protocol) -> Server[Any]:
 def make_handler(protocol: Protocol) -> Handler:
     """Return a handler that answers requests of any method with the protocol."""
 
+    connections = dict[str, DeliveredTexts]()
+
     async def handle(context: Context, _: types.RequestParams) -> dict[str, Any]:
+        request = replace(_read_context(context), delivered=_find_delivered(connections, context))
         try:
-            return await protocol.handle(context.method, context.params or {}, _read_context(context))
+            return await protocol.handle(context.method, context.params or {}, request)
         except ProtocolError as error:
             raise MCPError(code=error.code, message=str(error), data=error.data) from error
 
@@ -61,6 +75,19 @@ def _read_context(context: Context) -> RequestContext:
         claimed=PERSON if request is None else read_agent_header(request.headers),
         identify_peer=None if request is None else make_peer_lookup(request.scope),
     )
+
+
+def _find_delivered(connections: dict[str, DeliveredTexts], context: Context) -> DeliveredTexts | None:
+    """The texts that the MCP session of a request has delivered; None for a request that belongs to no session."""
+    name = context.request.headers.get(MCP_SESSION_ID_HEADER, "") if context.request is not None else ""
+    if not name or context.protocol_version in STATELESS_REVISIONS:
+        return None
+    # The SDK has refused the ids of sessions that do not exist. A session that is forgotten gets whole texts again.
+    delivered = connections.pop(name, None) or DeliveredTexts()
+    if len(connections) >= MAX_CONNECTIONS:
+        connections.pop(next(iter(connections)))
+    connections[name] = delivered
+    return delivered
 
 
 def _read_client(context: Context) -> Client:

@@ -36,13 +36,16 @@ from fidelio.surfaces.mcp.endpoint import (
     read_envelope,
     render_result,
 )
-from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, IdentifyPeer, Reporter
+from fidelio.surfaces.text import escape_text, shorten
+from fidelio.toolkit import AnswerOption, AskPerson, CallContext, DeliveredTexts, Done, IdentifyPeer, Reporter
 
 ANSWER_FIELD = "answer"
 ELICIT_METHOD = "elicitation/create"
 # Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
 ANSWER_SECONDS = 50.0
 INPUT_KEY = "person"
+# Columns of the texts in a form.
+MAX_QUESTION, MAX_LABEL, MAX_DESCRIPTION = 4_000, 200, 500
 
 # Raised by msgspec when a message is not valid JSON, and when a reply of a tool is not representable as JSON.
 DECODING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -70,14 +73,28 @@ def build_elicitation(question: AskPerson, client: Client) -> dict[str, Any]:
 def _build_field(options: Sequence[AnswerOption], client: Client) -> dict[str, Any]:
     field = {"type": "string", "title": "Answer"}
     if client.supports_titles:
-        return {**field, "oneOf": [{"const": option.id, "title": option.label} for option in options]}
-    return {**field, "enum": [option.id for option in options], "enumNames": [option.label for option in options]}
+        return {**field, "oneOf": [{"const": escape_text(option.id), "title": _label(option)} for option in options]}
+    return {
+        **field,
+        "enum": [escape_text(option.id) for option in options],
+        "enumNames": [_label(option) for option in options],
+    }
+
+
+def _label(option: AnswerOption) -> str:
+    return shorten(option.label, MAX_LABEL) or escape_text(option.id)
 
 
 def _build_message(question: AskPerson) -> str:
+    # Question, labels and descriptions contain what an agent has set. Each is one line, so that none looks like another part.
     # A form shows only labels, so the descriptions of the options go into the message above it.
-    explanations = [f"- {option.label}: {option.description}" for option in question.options if option.description]
-    return "\n".join([question.message, "", *explanations]) if explanations else question.message
+    message = shorten(question.message, MAX_QUESTION)
+    explanations = [
+        f"- {_label(option)}: {shorten(option.description, MAX_DESCRIPTION)}"
+        for option in question.options
+        if option.description
+    ]
+    return "\n".join([message, "", *explanations]) if explanations else message
 
 
 def read_choice(response: object, question: AskPerson) -> str:
@@ -89,10 +106,11 @@ def read_choice(response: object, question: AskPerson) -> str:
         raise NoAnswer("The person closed the question without an answer.")
     content = response.get("content") if isinstance(response, Mapping) else None
     choice = content.get(ANSWER_FIELD) if isinstance(content, Mapping) else None
-    if action != "accept" or choice not in [option.id for option in question.options]:
-        option_ids = ", ".join(option.id for option in question.options)
+    chosen = [option.id for option in question.options if escape_text(option.id) == choice]
+    if action != "accept" or len(chosen) != 1:
+        option_ids = ", ".join(escape_text(option.id) for option in question.options)
         raise NoAnswer(f"The client's response holds no valid answer; the options are: {option_ids}.")
-    return str(choice)
+    return chosen[0]
 
 
 class RequestContext(msgspec.Struct, frozen=True):
@@ -102,7 +120,8 @@ class RequestContext(msgspec.Struct, frozen=True):
     requests. `Protocol` fills in `state` and `responses`, which a repeated call has from 2026-07-28 on. `claimed` is the agent
     that the header of a request names, and `identify_peer` looks at the process of the client. Both only take rights away:
     sessions that an agent starts become its children, and it is not asked for a person. Over stdio the server is a child of
-    the client, and the signs of its own process count instead.
+    the client, and the signs of its own process count instead. `delivered` are the texts that this connection has delivered;
+    None for a transport without connections.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -112,6 +131,7 @@ class RequestContext(msgspec.Struct, frozen=True):
     progress: Reporter | None = None
     claimed: Caller = PERSON
     identify_peer: IdentifyPeer | None = None
+    delivered: DeliveredTexts | None = None
 
 
 # Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
@@ -139,6 +159,7 @@ class CallDispatcher:
     async def call(self, tool: str, arguments: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
         """Return the result of `tools/call`. Failures are results too; raise `ProtocolError` only for a broken protocol."""
         context = self._tools.make_context(request.progress, request.claimed, request.identify_peer)
+        context.delivered = request.delivered
         call = _Call(tool, arguments, request, context, asyncio.get_running_loop().time() + self._timeout)
         try:
             return await self._run_until_done(call)
@@ -353,6 +374,7 @@ class ClientConnection:
         self._protocol = protocol
         self._peer = peer
         self._client = Client()
+        self._delivered = DeliveredTexts()
 
     async def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a request, or an error response."""
@@ -364,7 +386,8 @@ class ClientConnection:
             return RequestContext(self._client)
         client = read_envelope(params) or self._client
         elicit = self._elicit if self._peer.request is not None else None
-        return RequestContext(client, elicit, progress=self._make_reporter(params.get("_meta")))
+        progress = self._make_reporter(params.get("_meta"))
+        return RequestContext(client, elicit, progress=progress, delivered=self._delivered)
 
     async def _elicit(self, params: dict[str, Any]) -> object:
         assert self._peer.request is not None

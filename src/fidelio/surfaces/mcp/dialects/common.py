@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -18,15 +19,20 @@ from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
 from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text, WorkflowRefusal
+from fidelio.ids import is_short_handle
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity
 from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
+from fidelio.workflows.content import SkillText
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartResult
 from fidelio.workflows.trace import Trace
 from fidelio.workflows.unit_of_work import CallResult, DefinitionOrigin
 
 MAX_CACHED_DEFINITIONS = 512
+UNCHANGED = (
+    "You got this text before, and it is unchanged. To get it again pass full: true, or call start_session with session_token."
+)
 
 
 class DefinitionTexts:
@@ -106,6 +112,41 @@ class Dialect(ToolHandlers):
         return replace(
             question, waiting_reply=Done(context.render(needed.text), is_error=True), record_unanswered=record_unanswered
         )
+
+
+class TextParameters(Protocol):
+    """Parameters of a tool that returns a skill, a resource or a workflow."""
+
+    session_token: str
+    full: bool
+
+
+def find_repeated(
+    context: CallContext, outcome: CallResult[Any], arguments: TextParameters, name: str, text: str
+) -> str | None:
+    """Return the digest of a text that the agent of the token got before on this connection; None if it is sent whole.
+
+    A short handle names no agent, so what it reads is neither looked up nor recorded.
+    """
+    if context.delivered is None or is_short_handle(arguments.session_token):
+        return None
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    key = outcome.session, outcome.agent, name, digest
+    if context.delivered.has(*key) and not arguments.full:
+        return digest
+    context.delivered.add(*key)
+    return None
+
+
+def forget_delivered(context: CallContext, outcome: CallResult[Any], token: str) -> None:
+    """Forget what a session got, if it is continued: the agent may have lost its context."""
+    if context.delivered is not None and token:
+        context.delivered.forget(outcome.session)
+
+
+def skill_key(skill: SkillText) -> str:
+    """The name under which the delivery of a skill is recorded, whichever tool returns it."""
+    return f"skill {skill.loaded.owner}/{skill.loaded.definition.id}" if skill.loaded is not None else f"skill {skill.id}"
 
 
 def list_startable_workflows(library: Library) -> list[WorkflowSummary]:

@@ -7,7 +7,7 @@ from typing import Any
 from fidelio.surfaces.mcp import schemas
 from fidelio.surfaces.mcp.dialects.gates import parameters as p
 from fidelio.surfaces.mcp.dialects.sessions.declarations import HEALTH_CHECK
-from fidelio.surfaces.mcp.dialects.sessions.parameters import GetTrace, NextActivity, NoParameters, TokenReference
+from fidelio.surfaces.mcp.dialects.sessions.parameters import GetSkills, GetTrace, NextActivity, NoParameters
 from fidelio.toolkit import Tool
 
 INSTRUCTIONS = (
@@ -87,7 +87,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         "Read the workflow's skills",
         "Returns the skills of the workflow as a whole, by id: how to conduct it. `_resources` name what to read with "
         "get_resource.",
-        TokenReference,
+        GetSkills,
         read_only=True,
     ),
     Tool(

@@ -16,17 +16,22 @@ from fidelio.engine.checkpoints import list_pending_checkpoints
 from fidelio.engine.record import Record
 from fidelio.errors import PersonNeeded
 from fidelio.surfaces.mcp.dialects.common import (
+    UNCHANGED,
     Dialect,
+    TextParameters,
     add_warnings,
     answer_json,
     build_meta,
     build_move,
     definition_json,
     describe_untrusted,
+    find_repeated,
+    forget_delivered,
     list_startable_workflows,
     load_procedure,
     none_if_unset,
     resolution_json,
+    skill_key,
     started_json,
     trace_json,
     transitions_json,
@@ -41,10 +46,10 @@ from fidelio.surfaces.mcp.dialects.gates.parameters import (
     StartSession,
 )
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
+    GetSkills,
     GetTrace,
     NextActivity,
     NoParameters,
-    TokenReference,
 )
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
@@ -115,8 +120,22 @@ def skill_json(reads: ContentService, skill: SkillText, workflow: str) -> dict[s
     return {**body, "_resources": skill_ids} if skill_ids else body
 
 
+def repeated_json(digest: str) -> dict[str, str]:
+    """What stands for a text that is not sent again."""
+    return {"digest": digest, "unchanged": UNCHANGED}
+
+
 def _encode_json(body: Any) -> str:
     return msgspec.json.encode(body).decode()
+
+
+def _render_skill(
+    reads: ContentService, skill: SkillText, arguments: TextParameters, context: CallContext, outcome: CallResult[Any]
+) -> dict[str, Any]:
+    """The skill, or what stands for it if the agent got it before."""
+    body = skill_json(reads, skill, outcome.record.workflow)
+    digest = find_repeated(context, outcome, arguments, skill_key(skill), _encode_json(body))
+    return {"id": skill.id, **repeated_json(digest)} if digest else body
 
 
 class GatesDialect(Dialect):
@@ -146,12 +165,18 @@ class GatesDialect(Dialect):
         service = await self.app.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
         outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
+        forget_delivered(context, outcome, token)
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
         workflow, token = outcome.result.workflow, {"session_token": outcome.token}
+        text = self.texts.get_or_encode(workflow, _encode_definition)
+        name = "workflow summary" if arguments.summary else "workflow"
+        if digest := find_repeated(context, outcome, arguments, name, text):
+            reply = {"id": workflow.id, "version": workflow.version, **repeated_json(digest), **token}
+            return render_document(context, reply, outcome)
         if arguments.summary:
             return render_document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
         return self._render_definition(context, workflow, token, outcome)
@@ -194,11 +219,11 @@ class GatesDialect(Dialect):
         transitions = transitions_json(outcome.result.workflow, outcome.record)
         return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
 
-    async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
+    async def get_skills(self, arguments: GetSkills, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
-        workflow = outcome.record.workflow
-        skills = {skill.id: skill_json(service.reads, skill, workflow) for skill in outcome.result if skill.loaded is not None}
+        loaded = [skill for skill in outcome.result if skill.loaded is not None]
+        skills = {skill.id: _render_skill(service.reads, skill, arguments, context, outcome) for skill in loaded}
         body: dict[str, Any] = {"scope": "workflow", "skills": skills, "session_token": outcome.token}
         if failed_ids := [skill.id for skill in outcome.result if skill.loaded is None]:
             body["failed_skills"] = failed_ids
@@ -207,14 +232,16 @@ class GatesDialect(Dialect):
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
-        skill = skill_json(service.reads, outcome.result, outcome.record.workflow)
+        skill = _render_skill(service.reads, outcome.result, arguments, context, outcome)
         return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_index, gate=refuse_while_pending)
-        skills = outcome.result
-        resource = {"index": skills.reference, "id": skills.id, "version": skills.version, "content": skills.content}
+        found = outcome.result
+        digest = find_repeated(context, outcome, arguments, f"resource {found.reference}", found.content)
+        content = repeated_json(digest) if digest else {"content": found.content}
+        resource = {"index": found.reference, "id": found.id, "version": found.version, **content}
         return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:

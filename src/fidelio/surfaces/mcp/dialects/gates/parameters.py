@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fidelio.surfaces.mcp.dialects.sessions.parameters import AgentId, AutoAdvance, ConditionNotMet, OptionId, Token
+from fidelio.surfaces.mcp.dialects.sessions.parameters import AgentId, AutoAdvance, ConditionNotMet, Full, OptionId, Token
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -38,6 +38,7 @@ class GetWorkflow(msgspec.Struct):
     summary: Annotated[
         bool, Meta(description="true: rules, variables and the list of activities. false: the full definition.")
     ] = True
+    full: Full = False
 
 
 class GetCheckpoint(msgspec.Struct):
@@ -63,6 +64,7 @@ class GetSkill(msgspec.Struct):
 
     session_token: Token
     step_id: Annotated[Name, Meta(description="A step of the current activity that names a skill.")]
+    full: Full = False
 
 
 class GetResource(msgspec.Struct):
@@ -72,3 +74,4 @@ class GetResource(msgspec.Struct):
     resource_index: Annotated[
         str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
     ]
+    full: Full = False

@@ -127,7 +127,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         "get_skills",
         "Read the workflow's skill",
         "Returns the workflow's primary skill: how to conduct it.",
-        p.TokenReference,
+        p.GetSkills,
         read_only=True,
     ),
     Tool(

@@ -17,6 +17,7 @@ from fidelio.engine.checkpoints import describe_last_checkpoint, find_unattached
 from fidelio.engine.record import Record
 from fidelio.errors import Hint, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
+    UNCHANGED,
     Dialect,
     add_warnings,
     answer_json,
@@ -24,10 +25,13 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_meta,
     build_move,
     describe_untrusted,
+    find_repeated,
+    forget_delivered,
     list_startable_workflows,
     load_procedure,
     none_if_unset,
     resolution_json,
+    skill_key,
     started_json,
     trace_json,
     transitions_json,
@@ -36,6 +40,7 @@ from fidelio.surfaces.mcp.dialects.sessions.declarations import INSTRUCTIONS
 from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     GetResource,
     GetSkill,
+    GetSkills,
     GetTrace,
     GetWorkflow,
     NextActivity,
@@ -49,7 +54,7 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
 )
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
-from fidelio.workflows.content import SUMMARY, summarize_workflow
+from fidelio.workflows.content import SUMMARY, SkillText, WorkflowText, summarize_workflow
 from fidelio.workflows.start import StartInput
 from fidelio.workflows.unit_of_work import CallResult, answer_command, person_remedy
 
@@ -75,6 +80,11 @@ def render_document(context: CallContext, text: str, outcome: CallResult[Any], *
 def add_header(outcome: CallResult[Any], text: str, *header_lines: str) -> str:
     """Put header lines and an empty line before the text."""
     return "\n".join([*header_lines, f"session_token: {outcome.token}", "", text])
+
+
+def _repeated_lines(skill: SkillText, digest: str) -> list[str]:
+    """The lines that stand for a skill that is not sent again."""
+    return [f"skill: {skill.id}", f"digest: {digest}", "", UNCHANGED]
 
 
 def resolved_json(resolved: ResolvedCheckpoint, handle: str) -> dict[str, Any]:
@@ -136,6 +146,7 @@ class SessionsDialect(Dialect):
                 none_if_unset(arguments.fidelity),
             )
         )
+        forget_delivered(context, outcome, arguments.session_token)
         return render_reply(context, started_json(outcome), outcome)
 
     async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
@@ -169,14 +180,24 @@ class SessionsDialect(Dialect):
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token)
-        found = outcome.result
-        skill = f"{found.primary_skill.rstrip()}\n\n---\n\n" if found.primary_skill else ""
-        if arguments.summary:
-            extra = add_warnings(context, {}, outcome) | {"session_token": outcome.token}
-            text = f"{self.texts.get_or_encode(found.workflow, _encode_summary)}\n{encode_toon(extra)}"
-        else:
-            text = add_header(outcome, found.source)
-        return render_document(context, skill + text, outcome)
+        skill = outcome.result.primary_skill
+        text = self._render_workflow(arguments, context, outcome)
+        if skill is not None and skill.text:
+            digest = find_repeated(context, outcome, arguments, skill_key(skill), skill.text)
+            head = "\n".join(_repeated_lines(skill, digest)) if digest else skill.text.rstrip()
+            text = f"{head}\n\n---\n\n{text}"
+        return render_document(context, text, outcome)
+
+    def _render_workflow(self, arguments: GetWorkflow, context: CallContext, outcome: CallResult[WorkflowText]) -> str:
+        workflow, source = outcome.result.workflow, outcome.result.source
+        text = self.texts.get_or_encode(workflow, _encode_summary) if arguments.summary else source
+        name = "workflow summary" if arguments.summary else "workflow"
+        if digest := find_repeated(context, outcome, arguments, name, text):
+            text = encode_toon({"id": workflow.id, "version": workflow.version, "digest": digest, "unchanged": UNCHANGED})
+        if not arguments.summary:
+            return add_header(outcome, text)
+        extra = add_warnings(context, {}, outcome) | {"session_token": outcome.token}
+        return f"{text}\n{encode_toon(extra)}"
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
         service = await self.app.workflows()
@@ -242,28 +263,36 @@ class SessionsDialect(Dialect):
             return await self.ask_person(context, needed, "respond_checkpoint", _find_handle(arguments))
         return render_reply(context, resolved_json(outcome.result, outcome.token), outcome)
 
-    async def get_skills(self, arguments: TokenReference, context: CallContext) -> Done:
+    async def get_skills(self, arguments: GetSkills, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=False)
         skill = outcome.result[0] if outcome.result else None
         head = ["scope: workflow", f"session_token: {outcome.token}"]
         if skill is not None and not skill.text:
             head.append(f"failed_skills: {skill.id}")
-        body = ["", "---", "", skill.text] if skill is not None and skill.text else [""]
+        body = [""]
+        if skill is not None and skill.text:
+            digest = find_repeated(context, outcome, arguments, skill_key(skill), skill.text)
+            body = _repeated_lines(skill, digest) if digest else ["", "---", "", skill.text]
         return render_document(context, "\n".join([*head, *body]), outcome)
 
     async def get_skill(self, arguments: GetSkill, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, none_if_unset(arguments.step_id))
-        return render_document(context, add_header(outcome, outcome.result.text), outcome)
+        skill = outcome.result
+        if digest := find_repeated(context, outcome, arguments, skill_key(skill), skill.text):
+            lines = [f"session_token: {outcome.token}", *_repeated_lines(skill, digest)]
+            return render_document(context, "\n".join(lines), outcome)
+        return render_document(context, add_header(outcome, skill.text), outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_id)
         found = outcome.result
         header = {"resource_id": found.reference, "id": found.id, "version": found.version}
-        header_lines = [f"{key}: {value}" for key, value in header.items() if value]
-        return render_document(context, add_header(outcome, found.content, *header_lines), outcome)
+        digest = find_repeated(context, outcome, arguments, f"resource {found.reference}", found.content)
+        header_lines = [f"{key}: {value}" for key, value in {**header, "digest": digest}.items() if value]
+        return render_document(context, add_header(outcome, UNCHANGED if digest else found.content, *header_lines), outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         service = await self.app.workflows()

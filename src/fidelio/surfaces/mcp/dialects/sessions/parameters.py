@@ -48,6 +48,16 @@ class TokenReference(msgspec.Struct):
     session_token: Token
 
 
+Full = Annotated[bool, Meta(description="true: the whole text, also if you got it before on this connection.")]
+
+
+class GetSkills(msgspec.Struct):
+    """Parameters of get_skills."""
+
+    session_token: Token
+    full: Full = False
+
+
 class GetWorkflow(msgspec.Struct):
     """Parameters of get_workflow."""
 
@@ -55,6 +65,7 @@ class GetWorkflow(msgspec.Struct):
     summary: Annotated[bool, Meta(description="true: rules, variables and the list of activities. false: the whole file.")] = (
         True
     )
+    full: Full = False
 
 
 class StepEntry(msgspec.Struct):
@@ -167,6 +178,7 @@ class GetSkill(msgspec.Struct):
         str | msgspec.UnsetType,
         Meta(description="A step of the current activity that names a skill. Without it: the activity's primary skill."),
     ] = msgspec.UNSET
+    full: Full = False
 
 
 class GetResource(msgspec.Struct):
@@ -176,6 +188,7 @@ class GetResource(msgspec.Struct):
     resource_id: Annotated[
         str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
     ]
+    full: Full = False
 
 
 class GetTrace(msgspec.Struct):
