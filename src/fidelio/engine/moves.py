@@ -23,7 +23,7 @@ from fidelio.engine.progress import (
 from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import Record, Refusal, build_refusal
-from fidelio.engine.transition_events import check_transition
+from fidelio.engine.transition_events import check_transition, list_reported_transitions
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
 from fidelio.errors import Command, Hint, Text
 
@@ -218,13 +218,18 @@ class _SituationBuilder:
             return list(_make_transition_moves(open_transitions, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE"))
         names = {candidate.to for candidate in open_transitions}
         closed = {candidate.to: candidate for candidate in self.transitions if candidate.to not in names}
-        return [*map(self._make_open_move, open_transitions), *map(self._make_closed_move, closed.values())]
+        return [*self._list_open_moves(open_transitions), *map(self._make_closed_move, closed.values())]
 
-    def _make_open_move(self, candidate: CandidateTransition) -> PossibleMove:
-        """The move of an open transition. At the level `enforce` it is blocked if its condition depends on unset variables."""
+    def _list_open_moves(self, candidates: Sequence[CandidateTransition]) -> Iterator[PossibleMove]:
+        """The moves of open transitions. At the level `enforce` one is blocked if its condition depends on unset variables."""
         if self.record.fidelity == "advise":
-            return PossibleMove("transition", candidate.to)
-        problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions)
+            yield from (PossibleMove("transition", candidate.to) for candidate in candidates)
+            return
+        reported = list_reported_transitions(self.workflow, self.record, self.transitions)
+        yield from (self._make_open_move(candidate, reported) for candidate in candidates)
+
+    def _make_open_move(self, candidate: CandidateTransition, reported: Sequence[CandidateTransition]) -> PossibleMove:
+        problems = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions, reported=reported)
         if (refusal := build_refusal(problems, self.record.fidelity)) is None:
             return PossibleMove("transition", candidate.to)
         reason = Hint(refusal.sentence, " ", refusal.remedy) if refusal.remedy else refusal.sentence
