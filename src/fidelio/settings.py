@@ -29,6 +29,22 @@ class AgentLimits(NamedTuple):
     depth: int = 3
 
 
+class HttpLimits(NamedTuple):
+    """Limits that keep one client from stopping the HTTP server for the others."""
+
+    connections: int = 500
+    # On one machine all clients have the same address.
+    per_peer: int = 250
+    # From the first byte of a request to its last, and how long a client may read nothing of what is sent to it.
+    read_seconds: float = 30.0
+    send_seconds: float = 60.0
+    # All request bodies in memory together, without the first 64 KB of each.
+    body_megabytes: int = 64
+    # Sessions of the MCP protocol, and how long one may be without a request.
+    sessions: int = 1000
+    idle_seconds: float = 1800.0
+
+
 class Settings(NamedTuple):
     """The validated settings of a process."""
 
@@ -44,6 +60,7 @@ class Settings(NamedTuple):
     agents: AgentLimits = AgentLimits()
     # The kind of agent for blueprints that name none; None: the first that works on this machine.
     executor: str | None = None
+    http: HttpLimits = HttpLimits()
     # How the home was found; the surface that loads the settings prints its warnings.
     search: HomeSearch | None = None
 
@@ -70,6 +87,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         agents=_read_agent_limits(environ),
         executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
         search=search,
+        http=_read_http_limits(environ),
     )
 
 
@@ -115,6 +133,27 @@ def _read_agent_limits(environ: Mapping[str, str]) -> AgentLimits:
         total=_read_count(environ, "FIDELIO_AGENTS_TOTAL", at_least=1, default=defaults.total),
         depth=_read_count(environ, "FIDELIO_AGENTS_DEPTH", at_least=0, default=defaults.depth),
     )
+
+
+def _read_http_limits(environ: Mapping[str, str]) -> HttpLimits:
+    defaults = HttpLimits()
+    return HttpLimits(
+        connections=_read_count(environ, "FIDELIO_HTTP_CONNECTIONS", at_least=1, default=defaults.connections),
+        per_peer=_read_count(environ, "FIDELIO_HTTP_CONNECTIONS_PER_PEER", at_least=1, default=defaults.per_peer),
+        read_seconds=_read_timeout(environ, "FIDELIO_HTTP_READ_SECONDS", default=defaults.read_seconds),
+        send_seconds=_read_timeout(environ, "FIDELIO_HTTP_SEND_SECONDS", default=defaults.send_seconds),
+        body_megabytes=_read_count(environ, "FIDELIO_HTTP_BODY_MEGABYTES", at_least=1, default=defaults.body_megabytes),
+        sessions=_read_count(environ, "FIDELIO_HTTP_SESSIONS", at_least=1, default=defaults.sessions),
+        idle_seconds=_read_timeout(environ, "FIDELIO_HTTP_IDLE_SECONDS", default=defaults.idle_seconds),
+    )
+
+
+def _read_timeout(environ: Mapping[str, str], name: str, *, default: float) -> float:
+    """A time limit. 0 would refuse everything, so it is not taken."""
+    milliseconds = _read_milliseconds(environ, name, default=default)
+    if not milliseconds:
+        raise UsageProblem(f"{name} is 0.", remedy="Give a number of seconds above 0, such as 30.")
+    return milliseconds / 1000
 
 
 def _read_count(environ: Mapping[str, str], name: str, *, at_least: int, default: int) -> int:

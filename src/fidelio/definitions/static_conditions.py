@@ -15,11 +15,12 @@ from itertools import pairwise, product
 from math import isfinite
 from typing import Any, Literal
 
-from fidelio.definitions.conditions import MISSING, holds, is_equal, list_comparisons
+from fidelio.definitions.conditions import MISSING, holds, list_comparisons
 from fidelio.definitions.models import Condition, Simple
 
 ConstantTruth = Literal["always", "never"]
 _MAX_CASES = 4096
+_MAX_EVALUATIONS = 100_000
 ORDERINGS = frozenset({">", "<", ">=", "<="})
 EXISTENCE = frozenset({"exists", "notExists"})
 
@@ -45,10 +46,12 @@ def find_constant_truth(condition: Condition, known: Mapping[str, VariableDomain
     if domains is None:
         return None
     names = list(domains)
-    outcomes = {holds(condition, dict(zip(names, values, strict=True))) for values in product(*domains.values())}
-    if outcomes == {True}:
-        return "always"
-    return "never" if outcomes == {False} else None
+    outcomes = (holds(condition, dict(zip(names, values, strict=True))) for values in product(*domains.values()))
+    first = next(outcomes)
+    # The first case with another outcome decides; going through all of them costs seconds for hundreds of comparisons.
+    if first is None or any(outcome is not first for outcome in outcomes):
+        return None
+    return "always" if first else "never"
 
 
 def _find_domains(condition: Condition, known: Mapping[str, VariableDomain]) -> dict[str, list[Any]] | None:
@@ -57,10 +60,12 @@ def _find_domains(condition: Condition, known: Mapping[str, VariableDomain]) -> 
         by_variable[comparison.variable].append(comparison)
     domains: dict[str, list[Any]] = {}
     cases = 1
+    # Each case evaluates every comparison.
+    most = min(_MAX_CASES, _MAX_EVALUATIONS // max(1, sum(map(len, by_variable.values()))))
     for name, comparisons in by_variable.items():
         domain = _find_domain(comparisons, known.get(name))
         cases *= len(domain) if domain else 0
-        if domain is None or cases > _MAX_CASES:
+        if domain is None or cases > most:
             return None
         domains[name] = domain
     return domains
@@ -77,7 +82,8 @@ def _find_domain(comparisons: list[Simple], known: VariableDomain | None) -> lis
     elif known is not None and known.type == "boolean":
         domain = [True, False, *(None for _ in range(None in values))]
     else:
-        domain = [*_remove_duplicates(values), _OTHER_VALUE]
+        # The value that occurs nowhere comes first, because it is the most likely to decide.
+        domain = [_OTHER_VALUE, *_remove_duplicates(values)]
     tests_existence = any(comparison.operator in EXISTENCE for comparison in comparisons)
     if tests_existence and not (known and known.always_set):
         domain.append(MISSING)
@@ -98,8 +104,5 @@ def _add_neighbours(values: list[Fraction]) -> list[Any]:
 
 
 def _remove_duplicates(values: list[Any]) -> list[Any]:
-    distinct: list[Any] = []
-    for value in values:
-        if not any(is_equal(value, other) for other in distinct):
-            distinct.append(value)
-    return distinct
+    """The distinct values by `is_equal`: in Python True equals 1."""
+    return list({(isinstance(value, bool), value): value for value in values}.values())

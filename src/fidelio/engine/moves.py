@@ -25,8 +25,8 @@ from fidelio.engine.progress import (
 )
 from fidelio.engine.record import YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
-from fidelio.engine.state import Record, Refusal, build_refusal
-from fidelio.engine.transition_events import check_transition, draft_transition
+from fidelio.engine.state import Problem, Record, Refusal, build_refusal
+from fidelio.engine.transition_events import check_transition, draft_transition, list_reported_transitions
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
 from fidelio.engine.variables import check_required_variables
 from fidelio.errors import Command, Hint, Text
@@ -254,21 +254,31 @@ class _SituationBuilder:
             return list(_make_transition_moves(open_transitions, _explain_suspended(self.record), "ACTIVITY_NOT_COMPLETE"))
         names = {candidate.to for candidate in open_transitions}
         closed = {candidate.to: candidate for candidate in self.transitions if candidate.to not in names}
-        return [*map(self._make_open_move, open_transitions), *map(self._make_closed_move, closed.values())]
+        return [*self._list_open_moves(open_transitions), *map(self._make_closed_move, closed.values())]
 
-    def _make_open_move(self, candidate: CandidateTransition) -> PossibleMove:
-        """The move of an open transition. It is blocked while a person has to answer, and at the level `enforce` if its
-        condition depends on unset variables.
+    def _list_open_moves(self, candidates: Sequence[CandidateTransition]) -> Iterator[PossibleMove]:
+        """The moves of open transitions. One is blocked while a person has to answer; at the level `enforce` also if its
+        condition depends on unset variables, or while iterations of loops or required variables are missing.
         """
-        if (refusal := self._refuse_unanswered(candidate)) is not None:
-            return PossibleMove("transition", candidate.to, reason=refusal.sentence, code=refusal.code)
         if self.record.fidelity == "advise":
-            return PossibleMove("transition", candidate.to)
-        problems = [
-            *check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions),
-            *check_loops(self.workflow, self.record, ()),
-            *check_required_variables(self.workflow, self.record),
-        ]
+            yield from (self._make_unanswered_move(each) or PossibleMove("transition", each.to) for each in candidates)
+            return
+        reported = list_reported_transitions(self.workflow, self.record, self.transitions)
+        missing = [*check_loops(self.workflow, self.record, ()), *check_required_variables(self.workflow, self.record)]
+        yield from (self._make_unanswered_move(each) or self._make_open_move(each, reported, missing) for each in candidates)
+
+    def _make_unanswered_move(self, candidate: CandidateTransition) -> PossibleMove | None:
+        """The blocked move of a transition before which a person has to answer."""
+        refusal = self._refuse_unanswered(candidate)
+        if refusal is None:
+            return None
+        return PossibleMove("transition", candidate.to, reason=refusal.sentence, code=refusal.code)
+
+    def _make_open_move(
+        self, candidate: CandidateTransition, reported: Sequence[CandidateTransition], missing: Sequence[Problem]
+    ) -> PossibleMove:
+        checked = check_transition(self.workflow, self.record, candidate.to, candidates=self.transitions, reported=reported)
+        problems = [*checked, *missing]
         if (refusal := build_refusal(problems, self.record.fidelity)) is None:
             return PossibleMove("transition", candidate.to)
         reason = Hint(refusal.sentence, " ", refusal.remedy) if refusal.remedy else refusal.sentence

@@ -40,17 +40,18 @@ def check_transition(
     claim: str | None = None,
     *,
     candidates: Sequence[CandidateTransition] | None = None,
+    reported: Sequence[CandidateTransition] | None = None,
 ) -> list[Problem]:
     """The problems of a transition to `target` and of the condition that is claimed for it.
 
-    `candidates` are the transitions of the record, if the caller has them.
+    `candidates` are the transitions of the record, if the caller has them; `reported` those with reported values only.
     """
     candidates = list_transitions(workflow, record) if candidates is None else candidates
     if is_activity_missing(workflow, record):
         return [_missing_activity_problem(workflow, record, begins=bool(_transitions_to(workflow, candidates, target)))]
     return _check_direct(workflow, record, target, candidates) or [
         *check_claim(workflow, record, target, claim, candidates),
-        *_check_holds(workflow, record, target, claim, candidates),
+        *_check_holds(workflow, record, target, claim, candidates, reported),
     ]
 
 
@@ -128,18 +129,30 @@ def _check_direct(workflow: Workflow, record: Record, target: str, candidates: S
     return [Problem("not-direct", phrases.not_direct_transition(target, activity.id, valid))]
 
 
+def list_reported_transitions(
+    workflow: Workflow, record: Record, candidates: Sequence[CandidateTransition]
+) -> Sequence[CandidateTransition]:
+    """The transitions evaluated with reported values only; they are the candidates if no value matters."""
+    return (
+        list_transitions(workflow, record, reported_only=True)
+        if _depends_on_values(workflow, record, candidates)
+        else candidates
+    )
+
+
 def _check_holds(
-    workflow: Workflow, record: Record, target: str, claim: str | None, candidates: Sequence[CandidateTransition]
+    workflow: Workflow,
+    record: Record,
+    target: str,
+    claim: str | None,
+    candidates: Sequence[CandidateTransition],
+    reported: Sequence[CandidateTransition] | None,
 ) -> list[Problem]:
     if target == record.activity or workflow.independent or not record.activity:
         return []
     if record.forced and target_exists(workflow, record.forced) and not _is_same_target(workflow, record.forced, target):
         return [Problem("not-held", phrases.answer_leads_elsewhere(target, record.forced))]
-    evaluated = (
-        list_transitions(workflow, record, reported_only=True)
-        if _depends_on_values(workflow, record, candidates)
-        else candidates
-    )
+    evaluated = list_reported_transitions(workflow, record, candidates) if reported is None else reported
     matching = _transitions_to(workflow, evaluated, target)
     # A claim that matches one of several transitions to the target claims that this one is open.
     claimed = [

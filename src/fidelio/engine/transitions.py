@@ -7,7 +7,8 @@ choice to the transitions; if there are none, it ends the workflow. A skipped ac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
+# A way around skipped activities as far as the search distinguishes it: where it leads, whether it is open, whether it holds.
+_WayState = tuple[str, bool, Truth]
+MAX_STEPS = 5_000
 
 
 class DeclaredTransition(msgspec.Struct, frozen=True):
@@ -194,21 +198,30 @@ def _make_forced_transition(record: Record, activity: Activity) -> CandidateTran
 
 
 def _list_own_transitions(
-    workflow: Workflow, record: Record, values: ConditionValues, activity: Activity, passed: frozenset[str] = frozenset()
+    workflow: Workflow, record: Record, values: ConditionValues, activity: Activity
+) -> list[CandidateTransition]:
+    return _replace_skipped(workflow, record, values, _evaluate_activity(workflow, values, activity))
+
+
+def _evaluate_activity(
+    workflow: Workflow, values: ConditionValues, activity: Activity, passed: Collection[str] = ()
 ) -> list[CandidateTransition]:
     """The transitions and decisions of the activity; the end of the workflow if there are none."""
     # A transition to an unknown or a skipped activity on this path must not close the transitions after it.
-    candidates = [
-        edge for edge in list_outgoing_transitions(activity) if edge.to not in passed and _is_known(workflow, edge.to)
-    ]
-    own = list(_evaluate_candidates(candidates, values))
-    found = _replace_skipped(workflow, record, values, own, passed)
+    own = _evaluate_candidates(
+        [edge for edge in list_outgoing_transitions(activity) if edge.to not in passed and _leads_on(workflow, edge)], values
+    )
     if workflow.independent:
-        return [*found, _make_end_transition(True)]
+        return [*own, _make_end_transition(True)]
     if any(candidate.default or not candidate.condition for candidate in own):
-        return found
+        return own
     truth = all_hold([negate(candidate.holds) for candidate in own])
-    return found if truth is False else [*found, _make_end_transition(truth)]
+    return own if truth is False else [*own, _make_end_transition(truth)]
+
+
+def _leads_on(workflow: Workflow, edge: DeclaredTransition) -> bool:
+    # A terminal name is in use because this edge uses it. `ends_workflow` would look through all edges for it, once per edge.
+    return workflow.activity(edge.to) is not None or edge.to in workflow.broken or is_terminal_name(workflow, edge.to)
 
 
 def _make_end_transition(truth: Truth) -> CandidateTransition:
@@ -257,52 +270,96 @@ def find_next_loop_activity(workflow: Workflow, record: Record, owner: ActivityV
 
 
 def _replace_skipped(
-    workflow: Workflow,
-    record: Record,
-    values: ConditionValues,
-    own: Sequence[CandidateTransition],
-    passed: frozenset[str] = frozenset(),
+    workflow: Workflow, record: Record, values: ConditionValues, own: Sequence[CandidateTransition]
 ) -> list[CandidateTransition]:
     """The transitions, with those to skipped activities replaced by the transitions of these."""
-    skipping, found = find_skipped_activities(workflow, record), list[CandidateTransition]()
+    search, found = _WaysAround(workflow, values, find_skipped_activities(workflow, record)), list[CandidateTransition]()
     for candidate in own:
-        if candidate.to in skipping and workflow.activity(candidate.to) is not None:
-            found.extend(_transitions_around(workflow, record, values, candidate, passed))
+        if search.is_skipped(candidate.to):
+            found.extend(search.find(candidate))
         else:
             found.append(replace(candidate, open=False) if candidate.to in workflow.broken else candidate)
     return found
 
 
-def _transitions_around(
-    workflow: Workflow, record: Record, values: ConditionValues, candidate: CandidateTransition, passed: frozenset[str]
-) -> Iterator[CandidateTransition]:
-    activity = workflow.activity(candidate.to)
-    if activity is None:
-        return
-    for further in _list_own_transitions(workflow, record, values, activity, passed | {candidate.to}):
-        truth, is_open = all_hold([candidate.holds, further.holds]), candidate.open and further.open
-        yield replace(candidate, to=further.to, holds=truth, via=(candidate.to, *further.via), open=is_open)
+class _WaysAround:
+    """Search for the ways around skipped activities: for each target, openness and truth the first, depth first.
+
+    The number of ways is exponential in the number of activities, so a skipped activity is entered again only by a way that is
+    open or true where those before it were not. A way does not return to an activity that it has passed.
+    """
+
+    def __init__(self, workflow: Workflow, values: ConditionValues, skipped: frozenset[str]) -> None:
+        self._workflow, self._values, self._skipped = workflow, values, skipped
+        self._found: set[_WayState] = set()
+        self.steps = 0
+
+    def is_skipped(self, name: str) -> bool:
+        return name in self._skipped and self._workflow.activity(name) is not None
+
+    def find(self, first: CandidateTransition) -> list[CandidateTransition]:
+        """The transitions that replace `first`, which leads to a skipped activity.
+
+        Each transition of the current activity is searched for itself, because an agent may claim the condition of any. After
+        `MAX_STEPS`, a further one adds only what none before it has found: thousands of them would each go through everything.
+        """
+        found = set[_WayState]() if self.steps < MAX_STEPS else self._found
+        ways = list(self._search(first, found))
+        self._found |= found
+        return ways
+
+    def _search(self, first: CandidateTransition, found: set[_WayState]) -> Iterator[CandidateTransition]:
+        # No recursion: a workflow may have more activities than Python has stack frames.
+        path: dict[str, Iterator[CandidateTransition]] = {"": iter((first,))}
+        while path:
+            way = next(path[next(reversed(path))], None)
+            if way is None:
+                path.popitem()
+                continue
+            self.steps += 1
+            state = (way.to, way.open, way.holds)
+            if state in found:
+                continue
+            found.add(state)
+            if self.is_skipped(way.to):
+                path[way.to] = self._list_onward(way, path)  # begins in the next round, so the path contains the activity
+            else:
+                yield replace(way, via=tuple(path)[1:])
+
+    def _list_onward(self, way: CandidateTransition, passed: Collection[str]) -> Iterator[CandidateTransition]:
+        activity = self._workflow.activity(way.to)
+        for further in _evaluate_activity(self._workflow, self._values, activity, passed) if activity is not None else ():
+            is_open = way.open and further.open and further.to not in self._workflow.broken
+            yield replace(way, to=further.to, holds=all_hold([way.holds, further.holds]), open=is_open)
 
 
-def _evaluate_candidates(candidates: Sequence[DeclaredTransition], values: ConditionValues) -> Iterator[CandidateTransition]:
+def _evaluate_candidates(candidates: Sequence[DeclaredTransition], values: ConditionValues) -> list[CandidateTransition]:
     """Evaluate the candidates: they are open up to the first condition that holds; if none does, the first default is."""
     truths = [values.evaluate(edge) for edge in candidates]
     first = next((number for number, truth in enumerate(truths) if truth is True), len(candidates))
     plain = any(edge.condition is None and not edge.default for edge in candidates[:first])
     fallback = next((edge for edge in candidates if edge.default), None) if first == len(candidates) and not plain else None
-    for number, edge in enumerate(candidates):
-        truth = _evaluate_in_turn(candidates, truths, number)
+    found = list[CandidateTransition]()
+    for number, (edge, truth) in enumerate(zip(candidates, _evaluate_in_turn(candidates, truths), strict=True)):
         in_turn = number <= first and truth is not False and not (edge.default and edge.condition is None)
         is_open = in_turn or edge is fallback
-        yield CandidateTransition(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
+        found.append(
+            CandidateTransition(edge.to, truth, edge.default, edge.text, kind=edge.kind, open=is_open, when=edge.condition)
+        )
+    return found
 
 
-def _evaluate_in_turn(candidates: Sequence[DeclaredTransition], truths: Sequence[Truth], number: int) -> Truth:
+def _evaluate_in_turn(candidates: Sequence[DeclaredTransition], truths: Sequence[Truth]) -> Iterator[Truth]:
     """A default holds if no other condition does; a transition without a condition, if none before it holds."""
-    edge = candidates[number]
-    if edge.default and truths[number] is not True:
-        others = (truth for other, truth in zip(candidates, truths, strict=True) if other is not edge and other.condition)
-        return all_hold([negate(truth) for truth in others])
-    if edge.condition is not None:
-        return truths[number]
-    return all_hold([negate(truth) for other, truth in zip(candidates[:number], truths, strict=False) if other.condition])
+    denials = [negate(truth) if edge.condition else True for edge, truth in zip(candidates, truths, strict=True)]
+    before = [True, *accumulate(denials, _both_hold)]
+    after = [True, *accumulate(reversed(denials), _both_hold)][::-1]
+    for number, (edge, truth) in enumerate(zip(candidates, truths, strict=True)):
+        if edge.default and truth is not True:
+            yield _both_hold(before[number], after[number + 1])
+        else:
+            yield truth if edge.condition is not None else before[number]
+
+
+def _both_hold(left: Truth, right: Truth) -> Truth:
+    return all_hold((left, right))

@@ -14,6 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from fidelio.settings import HttpLimits
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.http.serving import serve_http
@@ -49,9 +50,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Served]:
+async def served(host: str = "127.0.0.1", limits: HttpLimits | None = None, **options: Any) -> AsyncIterator[Served]:
     example = ExampleTools()
-    async with serving(create_app({"/mcp": protocol(example)}, **options), host) as address:
+    async with serving(create_app({"/mcp": protocol(example)}, limits=limits, **options), host, limits) as address:
         yield Served(address, example)
 
 
@@ -67,9 +68,9 @@ async def served_by_sdk() -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def serving(app: Starlette, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def serving(app: Starlette, host: str = "127.0.0.1", limits: HttpLimits | None = None) -> AsyncIterator[str]:
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result))
+    task = asyncio.create_task(serve_http(app, host, 0, ready=address.set_result, limits=limits))
     try:
         async with asyncio.timeout(SECONDS):
             yield await _first(address, task)

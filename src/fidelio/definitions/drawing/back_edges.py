@@ -8,6 +8,8 @@ Shorter edges get the inner lanes. Heights and ports are assigned in an order in
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left, insort
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -33,13 +35,22 @@ class BackEdgeRouter:
     taken: list[Rect]
     _out: dict[Edge, list[Point]] = field(default_factory=dict)
     _in: dict[Edge, list[Point]] = field(default_factory=dict)
+    # The occupied areas as (-right, top, bottom), the rightmost first: the first that overlaps decides, of thousands.
+    _by_right: list[tuple[float, float, float]] = field(default_factory=list)
+    _heights: list[float] = field(default_factory=list)
 
     def route_edges(self, edges: Sequence[Edge]) -> list[Line]:
         inner_first = sorted(edges, key=self._measure_span)
-        for name in self.boxes:
-            outgoing = [edge for edge in inner_first if edge.source == name]
-            incoming = [edge for edge in inner_first if edge.target == name]
-            self._assign_ports(name, outgoing, incoming)
+        outgoing, incoming = defaultdict[str, list[Edge]](list), defaultdict[str, list[Edge]](list)
+        for edge in inner_first:
+            outgoing[edge.source].append(edge)
+            incoming[edge.target].append(edge)
+        for name in outgoing.keys() | incoming.keys():
+            self._assign_ports(name, outgoing[name], incoming[name])
+        self._heights = sorted(
+            [*(points[-1][1] for points in self._out.values()), *(points[0][1] for points in self._in.values())]
+        )
+        self._by_right = sorted((-rect.right, rect.top, rect.bottom) for rect in self.taken)
         return [self._route_edge(edge) for edge in inner_first]
 
     def _measure_span(self, edge: Edge) -> float:
@@ -86,24 +97,30 @@ class BackEdgeRouter:
         heights = [top + (bottom - top) * part for part in _LABEL_HEIGHTS]
         candidates = [(max(clear, self._find_labelled_lane(y, width, height)), y) for y in heights]
         x, y = min(candidates, key=lambda point: (self._count_crossings(edge, point[1], height), round(point[0])))
-        self.taken.append(Rect(x, top, x, bottom))
+        self._take(Rect(x, top, x, bottom))
         if not lines:
             return x, None
         rect = Rect(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        self.taken.append(rect)
+        self._take(rect)
         return x, Label(lines, rect)
+
+    def _take(self, rect: Rect) -> None:
+        self.taken.append(rect)
+        insort(self._by_right, (-rect.right, rect.top, rect.bottom))
 
     def _count_crossings(self, edge: Edge, y: float, height: float) -> int:
         """The number of other lines that cross the lane at this height."""
-        across = [points[-1][1] for other, points in self._out.items() if other != edge]
-        across += [points[0][1] for other, points in self._in.items() if other != edge]
-        return sum(abs(other - y) < height / 2 + 2 for other in across)
+        reach = height / 2 + 2
+        own = (self._out[edge][-1][1], self._in[edge][0][1])
+        near = self._heights[bisect(self._heights, y - reach) : bisect_left(self._heights, y + reach)]
+        return len(near) - sum(y - reach < other < y + reach for other in own)
 
     def _find_labelled_lane(self, y: float, width: float, height: float) -> float:
         return self._find_clear_x(y - height / 2 - 4, y + height / 2 + 4) + (width / 2 - 8 if width else 0)
 
     def _find_clear_x(self, top: float, bottom: float) -> float:
-        return max((rect.right for rect in self.taken if rect.overlaps(top - 1, bottom + 1)), default=-inf) + _CLEAR
+        overlapping = (-right for right, start, end in self._by_right if start < bottom + 1 and top - 1 < end)
+        return next(overlapping, -inf) + _CLEAR
 
 
 def _compute_slip_offset(depth: int) -> float:

@@ -6,6 +6,7 @@ first; so an edge that passes several layers has no small bends. The columns sta
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,13 +36,27 @@ def compute_x(net: Net, rows: Rows) -> list[float]:
     distances = _compute_distances(net, rows, column)
     x = _separate_columns(column, distances)
     joined = _join_columns(net.joints, column)
+    to_the_left, to_the_right = _find_adjacent(distances)
     for _ in range(_ATTRACTION_ROUNDS):
         for head, others in joined.items():
             target = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
-            least = max((x[pair.left] + pair.distance for pair in distances if pair.right == head), default=-inf)
-            most = min((x[pair.right] - pair.distance for pair in distances if pair.left == head), default=inf)
+            least = max((x[left] + distance for left, distance in to_the_left[head].items()), default=-inf)
+            most = min((x[right] - distance for right, distance in to_the_right[head].items()), default=inf)
             x[head] = max(least, min(target, most))
     return [x[head] for head in column]
+
+
+_Adjacent = dict[int, dict[int, float]]
+
+
+def _find_adjacent(distances: Sequence[MinimumDistance]) -> tuple[_Adjacent, _Adjacent]:
+    """For each column the columns to its left and to its right, with the greatest of the minimum distances."""
+    to_the_left: _Adjacent = defaultdict(dict)
+    to_the_right: _Adjacent = defaultdict(dict)
+    for pair in distances:
+        distance = max(pair.distance, to_the_left[pair.right].get(pair.left, 0.0))
+        to_the_left[pair.right][pair.left] = to_the_right[pair.left][pair.right] = distance
+    return to_the_left, to_the_right
 
 
 def _assign_columns(net: Net, rows: Rows) -> list[int]:
@@ -55,7 +70,7 @@ def _assign_columns(net: Net, rows: Rows) -> list[int]:
         layer, here = net.slots[joint.upper].layer, (position[joint.upper], position[joint.lower])
         if joint.upper in tied_below or joint.lower in tied_above or _crosses(here, ties[layer]):
             continue
-        ties[layer].append(here)
+        insort(ties[layer], here)
         tied_below.add(joint.upper)
         tied_above.add(joint.lower)
         column[joint.lower] = joint.upper
@@ -67,7 +82,9 @@ def _assign_columns(net: Net, rows: Rows) -> list[int]:
 
 
 def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
-    return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties)
+    """Whether the joint crosses or touches one of the ties. They are sorted and do not cross, so its neighbours decide."""
+    at = bisect(ties, here)
+    return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties[max(at - 1, 0) : at + 1])
 
 
 def _compute_distances(net: Net, rows: Rows, column: list[int]) -> list[MinimumDistance]:
@@ -191,5 +208,15 @@ def _count_crossings(rows: Rows, below: dict[int, list[int]]) -> int:
     for row, lower in pairwise(rows):
         position = {slot: at for at, slot in enumerate(lower)}
         ends = [position[n] for slot in row for n in sorted(below[slot], key=position.__getitem__)]
-        total += sum(ends[i] > ends[j] for i in range(len(ends)) for j in range(i + 1, len(ends)))
+        total += _count_inversions(ends)
+    return total
+
+
+def _count_inversions(numbers: Iterable[int]) -> int:
+    """The number of pairs in the wrong order. Comparing all pairs would take minutes for a layer of thousands of edges."""
+    total, before = 0, list[int]()
+    for number in numbers:
+        at = bisect(before, number)
+        total += len(before) - at
+        before.insert(at, number)
     return total

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.flow import (
-    collect_activity_ids,
     find_reachable,
     find_variable_domains,
-    is_end,
     list_flow_edges,
     list_triggers,
     may_end_after,
 )
 from fidelio.definitions.models import Activity, Workflow
+from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.definitions.wording import describe_count
 
 
@@ -128,9 +128,9 @@ _LINK_ORDER = list(Link)
 
 
 def build_graph(workflow: Workflow) -> Graph:
-    edges = _merge_edges(
-        [*_list_entry_edges(workflow), *(edge for a in workflow.activities for edge in _list_outgoing_edges(workflow, a))]
-    )
+    domains = find_variable_domains(workflow)
+    outgoing = (edge for activity in workflow.activities for edge in _list_outgoing_edges(workflow, activity, domains))
+    edges = _merge_edges([*_list_entry_edges(workflow), *outgoing])
     nodes = _add_warnings(_build_nodes(workflow, edges), edges, independent=workflow.independent)
     kind = "independent activity" if workflow.independent else "activity"
     count = describe_count(len(workflow.activities), kind, kind.removesuffix("y") + "ies")
@@ -142,22 +142,22 @@ def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
         yield Edge(_START, _find_target_node(workflow, workflow.initial_activity))
 
 
-def _list_outgoing_edges(workflow: Workflow, activity: Activity) -> Iterator[Edge]:
+def _list_outgoing_edges(workflow: Workflow, activity: Activity, domains: dict[str, VariableDomain]) -> Iterator[Edge]:
     for edge in list_flow_edges(activity):
         labels = (edge.words,) if edge.words else ()
         yield Edge(activity.id, _find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
     for trigger, _ in list_triggers(activity):
         yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
-    if not workflow.independent and may_end_after(activity, find_variable_domains(workflow)):
+    if not workflow.independent and may_end_after(activity, domains):
         conditional = bool(activity.transitions)
         link, labels = (Link.CONDITION, ("otherwise",)) if conditional else (Link.NEXT, ())
         yield Edge(activity.id, _END, link, labels)
 
 
 def _find_target_node(workflow: Workflow, name: str) -> str:
-    if is_end(name, collect_activity_ids(workflow)):
-        return _END
-    return name if workflow.activity(name) else _missing_node_id(name)
+    if workflow.activity(name):
+        return name
+    return _END if name in TERMINAL_NAMES and name not in workflow.broken else _missing_node_id(name)
 
 
 def _missing_node_id(name: str) -> str:

@@ -95,6 +95,8 @@ _TITLE_LIMIT = 215.0
 _LABEL_LIMIT = 150.0
 _LOCK_WIDTH = 18.0
 LOOP_WIDTH = 26.0
+MAX_SLOTS = 6_000
+_DIRECT_SPAN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +149,28 @@ def build_net(graph: Graph, layering: Layering) -> Net:
     joints: list[Joint] = []
     chains: list[tuple[Edge, tuple[int, ...]]] = []
     main = _find_main_path(graph, layering)
+    direct = _find_direct_edges(layering)
     for edge in layering.forward:
-        chain = _make_chain(edge, slot_of, slots)
+        chain = _make_chain(edge, slot_of, slots, direct=edge in direct)
         chains.append((edge, chain))
-        joints.extend(_make_joints(chain, 3.0 if edge in main else 1.0))
+        # A direct edge passes over layers without a slot, so its last section joins no neighbours and pulls at nothing.
+        joints.extend(_make_joints(chain[:-1] if edge in direct else chain, 3.0 if edge in main else 1.0))
     return Net(tuple(slots), tuple(joints), tuple(chains), slot_of)
+
+
+def _find_direct_edges(layering: Layering) -> frozenset[Edge]:
+    """The longest edges of a large graph, which get no slots in the layers that they cross.
+
+    A slot for every layer that every edge crosses would be millions for a few hundred activities.
+    """
+    layer, used = layering.layer, 0
+    direct = list[Edge]()
+    for edge in sorted(layering.forward, key=lambda edge: layer[edge.target] - layer[edge.source]):
+        span = 2 * (layer[edge.target] - layer[edge.source])
+        used += span
+        if used > MAX_SLOTS and span > _DIRECT_SPAN:
+            direct.append(edge)
+    return frozenset(direct)
 
 
 def _make_slot(node: Node, layer: int, loop: Edge | None) -> Slot:
@@ -200,12 +219,13 @@ def _measure_loop(loop: Edge | None) -> tuple[float, float]:
     return LOOP_WIDTH + width, height
 
 
-def _make_chain(edge: Edge, slot_of: dict[str, int], slots: list[Slot]) -> tuple[int, ...]:
+def _make_chain(edge: Edge, slot_of: dict[str, int], slots: list[Slot], *, direct: bool) -> tuple[int, ...]:
     first, last = slot_of[edge.source], slot_of[edge.target]
     lines = wrap_label(edge)
     width, height = measure_label(lines)
     between: list[int] = []
-    for layer in range(slots[first].layer + 1, slots[last].layer):
+    crossed = range(slots[first].layer + 1, slots[last].layer)
+    for layer in crossed[: bool(lines)] if direct else crossed:
         # A label is placed directly below the node that its edge leaves.
         labelled = layer == slots[first].layer + 1 and bool(lines)
         between.append(len(slots))

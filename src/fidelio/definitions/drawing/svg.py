@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from xml.sax.saxutils import escape
 
 from fidelio.definitions.drawing.geometry import Box, Label, Line, fmt, shorten, text_width, wrap
-from fidelio.definitions.drawing.graph import Graph, Link, Shape
+from fidelio.definitions.drawing.graph import Graph, Link, Shape, group_by_source
 from fidelio.definitions.drawing.layers import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, describe_node
 from fidelio.definitions.drawing.layout import compute_layout
 from fidelio.definitions.wording import describe_count
@@ -20,6 +21,7 @@ _MARGIN = 28.0
 _HEADING = 19.0
 _LEGEND_ROW = 40.0
 _LEAST_WIDTH = 360.0
+MAX_LINES = 1_500
 _LEGEND = {
     Link.NEXT: "goes on",
     Link.CONDITION: "on a condition",
@@ -31,6 +33,7 @@ _ILLEGAL_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def draw_svg(graph: Graph) -> str:
+    graph = _limit_edges(graph)
     picture = compute_layout(graph)
     content = picture.bounds.right - picture.bounds.left
     width = max(content, _measure_legend(graph), _LEAST_WIDTH) + 2 * _MARGIN
@@ -50,6 +53,17 @@ def draw_svg(graph: Graph) -> str:
         "</svg>",
     ]
     return "\n".join(elements)
+
+
+def _limit_edges(graph: Graph) -> Graph:
+    """The graph with so many edges that the picture can be drawn and read: the first ones of every node."""
+    if len(graph.edges) <= MAX_LINES:
+        return graph
+    numbered = ((number, edge) for edges in group_by_source(graph.edges).values() for number, edge in enumerate(edges))
+    drawn = {edge for _, edge in sorted(numbered, key=lambda pair: pair[0])[:MAX_LINES]}
+    note = f"{len(graph.edges) - MAX_LINES} of {len(graph.edges)} lines are not drawn"
+    subtitle = " · ".join(filter(None, (graph.subtitle, note)))
+    return replace(graph, subtitle=subtitle, edges=tuple(edge for edge in graph.edges if edge in drawn))
 
 
 def _escape_text(value: str) -> str:

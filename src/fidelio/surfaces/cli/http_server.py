@@ -147,9 +147,10 @@ async def _serve(
         {path: Protocol(identity, served, states) for path, served in tools.items()},
         bearer_token=token.value,
         allowed_hosts=[validate_host_name(name) for name in address.names],
+        limits=settings.http,
     )
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result))
+    server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result, limits=settings.http))
     companion_task = asyncio.create_task(_run_with_url(url, companion))
     try:
         await asyncio.wait([server_task, companion_task], return_when=asyncio.FIRST_COMPLETED)

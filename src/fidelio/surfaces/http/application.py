@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from fidelio.settings import HttpLimits
 from fidelio.surfaces.http.guard import Guard, validate_token
 from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup
 from fidelio.surfaces.http.sdk import make_sdk_server
@@ -28,7 +29,8 @@ from fidelio.surfaces.mcp.protocol import Protocol
 
 HEALTH = "/health"
 MAX_BODY = 16 * 1024 * 1024
-MAX_SESSIONS = 1000
+# Bodies up to this size are always taken: connections are limited, and so these are together.
+SMALL_BODY = 64 * 1024
 MAX_LENGTH_DIGITS = 20
 
 
@@ -39,15 +41,18 @@ def create_app(
     allowed_hosts: Iterable[str] = (),
     routes: Iterable[Route] = (),
     prepare: Callable[[Server[Any]], None] | None = None,
+    limits: HttpLimits | None = None,
 ) -> Starlette:
     """Build the application. `prepare` may extend each server of the SDK before it serves; `routes` are further pages."""
     token = validate_token(bearer_token) if bearer_token else None
+    limits = limits or HttpLimits()
+    budget = BodyBudget(limits.body_megabytes * 1024 * 1024)
     endpoints: dict[str, Endpoint] = {}
     for path, protocol in protocols.items():
         server = make_sdk_server(protocol)
         if prepare is not None:
             prepare(server)
-        endpoints[path] = Endpoint(protocol, server)
+        endpoints[path] = Endpoint(protocol, server, limits, budget)
     app = Starlette(
         # The guard dispatches to the endpoints itself; these routes serve paths with a trailing slash.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _check_health), *routes],
@@ -73,37 +78,74 @@ async def _check_health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+class BodyBudget:
+    """Memory for the large request bodies of all endpoints together. One body alone is limited by `MAX_BODY`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+
+    def take(self, size: int) -> bool:
+        """Take memory, unless there is not enough."""
+        if self.used + size > self._limit:
+            return False
+        self.used += size
+        return True
+
+    def release(self, size: int) -> None:
+        self.used -= size
+
+
 class Endpoint:
     """ASGI application for a set of tools."""
 
-    def __init__(self, protocol: Protocol, server: Server[Any]) -> None:
+    def __init__(self, protocol: Protocol, server: Server[Any], limits: HttpLimits, budget: BodyBudget) -> None:
         self._plain = PlainExchanges(protocol)
-        self._streams = StreamableHTTPSessionManager(server, max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS)
+        self._budget = budget
+        self._streams = StreamableHTTPSessionManager(
+            server,
+            max_request_body_size=MAX_BODY,
+            max_sessions=limits.sessions,
+            session_idle_timeout=limits.idle_seconds,
+        )
         self.run = self._streams.run
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        if b"mcp-session-id" in headers:
-            await self._streams.handle_request(scope, receive, send)
-        elif scope["method"] != "POST":
-            await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
+        if scope["method"] != "POST":
+            if b"mcp-session-id" in headers:
+                await self._streams.handle_request(scope, receive, send)
+            else:
+                await Response(status_code=405, headers={"Allow": "POST"})(scope, receive, send)
         elif _declared_size(headers) > MAX_BODY:
             await _too_large_response(scope, receive, send)
         else:
             with suppress(ClientDisconnect):  # a client that has disconnected gets no reply
-                await self._post(scope, receive, send)
+                await self._post(scope, receive, send, in_session=b"mcp-session-id" in headers)
 
-    async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _read_body(receive)
-        if body is None:
-            await _too_large_response(scope, receive, send)
-        elif (reply := await self._plain.answer(Headers(scope=scope), body, make_peer_lookup(scope))) is not None:
-            await _send_reply(reply, send)
-        else:
-            await self._streams.handle_request(scope, _replay(body, receive), send)
+    async def _post(self, scope: Scope, receive: Receive, send: Send, *, in_session: bool) -> None:
+        body = _BodyReader(receive, self._budget)
+        try:
+            refusal = await body.read()
+            if refusal is not None:
+                await refusal(scope, receive, send)
+            elif not in_session and (reply := await self._answer_plain(scope, body.content)) is not None:
+                await _send_reply(reply, send)
+            else:
+                await self._streams.handle_request(scope, _replay(body.content, receive), send)
+        finally:
+            body.release()
+
+    async def _answer_plain(self, scope: Scope, body: bytes) -> HttpReply | None:
+        return await self._plain.answer(Headers(scope=scope), body, make_peer_lookup(scope))
 
 
 _too_large_response = Response("Request body too large", status_code=413)
+_too_many_response = JSONResponse(
+    {"error": "Too many large requests are in progress. Send it again in a moment, or raise FIDELIO_HTTP_BODY_MEGABYTES."},
+    status_code=503,
+    headers={"Retry-After": "5"},
+)
 
 
 def _declared_size(headers: Mapping[bytes, bytes]) -> int:
@@ -118,19 +160,40 @@ async def _send_reply(reply: HttpReply, send: Send) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _read_body(receive: Receive) -> bytes | None:
-    """Read the body; None if it is too large. Raises `ClientDisconnect` if the client disconnects before its end."""
-    chunks, size, more = list[bytes](), 0, True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        more = message.get("more_body", False)
-        if size > MAX_BODY:
-            return None
-    return b"".join(chunks)
+class _BodyReader:
+    """Reads the body of a request. What goes beyond `SMALL_BODY` is taken from the budget until it is released."""
+
+    def __init__(self, receive: Receive, budget: BodyBudget) -> None:
+        self._receive, self._budget = receive, budget
+        self._taken = 0
+        self.content = b""
+
+    async def read(self) -> Response | None:
+        """Read to the end; returns the refusal if the body is too large. Raises `ClientDisconnect` if the client leaves."""
+        chunks, size, more = list[bytes](), 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            more = message.get("more_body", False)
+            if size > MAX_BODY:
+                return _too_large_response
+            if size > SMALL_BODY and not self._take(size - SMALL_BODY - self._taken):
+                return _too_many_response
+        self.content = b"".join(chunks)
+        return None
+
+    def _take(self, size: int) -> bool:
+        if not self._budget.take(size):
+            return False
+        self._taken += size
+        return True
+
+    def release(self) -> None:
+        self._budget.release(self._taken)
+        self._taken = 0
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

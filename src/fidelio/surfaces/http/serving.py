@@ -13,6 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from fidelio.errors import UsageProblem
+from fidelio.settings import HttpLimits
+from fidelio.surfaces.http.connections import limit_connections
 from fidelio.surfaces.http.guard import is_loopback
 
 STOP_SECONDS = 5
@@ -20,7 +22,12 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7333
 
 
 async def serve_http(
-    app: Starlette, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, ready: Callable[[str], None] | None = None
+    app: Starlette,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    *,
+    ready: Callable[[str], None] | None = None,
+    limits: HttpLimits | None = None,
 ) -> None:
     """Serve until a signal or cancellation. `ready` gets the address, with the actual port if `port` is 0."""
     if not is_loopback(host) and not app.state.has_token:
@@ -29,7 +36,7 @@ async def serve_http(
             remedy="Set a bearer token with --token or FIDELIO_TOKEN, leave out --no-token, or listen on 127.0.0.1.",
         )
     with open_listener(host, port) as listener:
-        server = _Server(_config(app))
+        server = _Server(_config(app, limits or HttpLimits()))
         if ready is not None:
             ready(_address(host, listener))
         await _until_stopped(server, listener)
@@ -53,9 +60,11 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def _config(app: Starlette, limits: HttpLimits) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=limit_connections(limits),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

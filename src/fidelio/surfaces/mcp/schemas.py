@@ -79,6 +79,7 @@ GET_WORKFLOW_STATUS = object_schema(
     open_checkpoint=TEXT_OR_NULL,
     **optional(pending_checkpoints=TEXTS, last_checkpoint=_LAST_CHECKPOINT),
     transitions=TRANSITIONS,
+    **optional(more_transitions=INTEGER),
     **optional(parent=_PARENT, suspended_by=TEXT, unverified=BOOLEAN, claims_to_continue=TEXT_OR_NULL),
     session_token=TEXT,
     **_WARNINGS,
@@ -88,6 +89,7 @@ NEXT_ACTIVITY = object_schema(
     name=TEXT,
     status=_STATUS,
     transitions=TRANSITIONS,
+    **optional(more_transitions=INTEGER),
     session_token=TEXT,
     **_WARNINGS,
 )

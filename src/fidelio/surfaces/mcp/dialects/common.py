@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -33,6 +34,7 @@ MAX_CACHED_DEFINITIONS = 512
 UNCHANGED = (
     "You got this text before, and it is unchanged. To get it again pass full: true, or call start_session with session_token."
 )
+MAX_LISTED_TRANSITIONS = 200
 
 
 class DefinitionTexts:
@@ -216,17 +218,18 @@ def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallRes
     return {**body, "warnings": warnings} if warnings else dict(body)
 
 
-def transitions_json(workflow: Workflow, record: Record) -> list[dict[str, Any]]:
-    """All transitions of the current activity, with `holds`: true, false, or null while it is undecided."""
-    return [
-        {
-            "to": transition.to,
-            "holds": transition.holds,
-            "default": transition.default,
-            **({"condition": transition.condition} if transition.condition else {}),
-        }
-        for transition in list_transitions(workflow, record)
+def transitions_json(workflow: Workflow, record: Record) -> dict[str, Any]:
+    """The transitions of the current activity, with `holds`: true, false, or null while it is undecided.
+
+    Ways around skipped activities that a client cannot tell apart are one entry. `more_transitions` counts what is not listed.
+    """
+    entries = dict.fromkeys((way.to, way.holds, way.default, way.condition) for way in list_transitions(workflow, record))
+    listed = [
+        {"to": to, "holds": holds, "default": default, **({"condition": condition} if condition else {})}
+        for to, holds, default, condition in islice(entries, MAX_LISTED_TRANSITIONS)
     ]
+    more = len(entries) - len(listed)
+    return {"transitions": listed, **({"more_transitions": more} if more else {})}
 
 
 def started_json(outcome: CallResult[StartResult]) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class GatesDialect(Dialect):
         await self.require_free_session(context, "next_activity", arguments.session_token)
         outcome = await service.moves.enter(arguments.session_token, build_move(arguments))
         workflow, activity, record = outcome.result.workflow, outcome.result.activity, outcome.record
-        meta = {"trace_token": service.moves.make_trace_token(outcome), "transitions": transitions_json(workflow, record)}
+        meta = {"trace_token": service.moves.make_trace_token(outcome), **transitions_json(workflow, record)}
         if activity is None:
             end = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
             return render_document(context, {**end, "session_token": outcome.token}, outcome, **meta)
@@ -217,7 +217,7 @@ class GatesDialect(Dialect):
         except PersonNeeded as needed:
             return await self.ask_person(context, needed, "respond_checkpoint", arguments.session_token)
         transitions = transitions_json(outcome.result.workflow, outcome.record)
-        return render_reply(context, resolved_json(outcome), outcome, transitions=transitions)
+        return render_reply(context, resolved_json(outcome), outcome, **transitions)
 
     async def get_skills(self, arguments: GetSkills, context: CallContext) -> Done:
         service = await self.app.workflows()

@@ -160,7 +160,7 @@ class SessionsDialect(Dialect):
             "workflow": workflow_json(workflow, record),
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
-            "transitions": transitions_json(workflow, record) if workflow is not None else [],
+            **(transitions_json(workflow, record) if workflow is not None else {"transitions": []}),
             "session_token": outcome.token,
         }
         if record.armed:
@@ -207,9 +207,9 @@ class SessionsDialect(Dialect):
         name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
         body = {"activity_id": name, "name": title}
         transitions = transitions_json(outcome.result.workflow, outcome.record)
-        more = {"status": outcome.record.status, "transitions": transitions, "session_token": outcome.token}
+        more = {"status": outcome.record.status, **transitions, "session_token": outcome.token}
         return render_reply(
-            context, {**body, **more}, outcome, trace_token=service.moves.make_trace_token(outcome), transitions=transitions
+            context, {**body, **more}, outcome, trace_token=service.moves.make_trace_token(outcome), **transitions
         )
 
     async def get_activity(self, arguments: TokenReference, context: CallContext) -> Done:
@@ -217,7 +217,7 @@ class SessionsDialect(Dialect):
         outcome = await service.reads.activity(arguments.session_token)
         found = outcome.result
         meta = {
-            "transitions": transitions_json(found.workflow, outcome.record),
+            **transitions_json(found.workflow, outcome.record),
             "unattached_checkpoints": [checkpoint.id for checkpoint in find_unattached_checkpoints(found.activity)],
         }
         return render_document(context, add_header(outcome, found.source), outcome, **meta)
