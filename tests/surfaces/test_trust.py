@@ -179,6 +179,16 @@ def test_an_agent_cannot_trust_anything(fidelio: Fidelio, clone: Path) -> None:
     assert "theirs" not in listed.stdout.replace("fidelio/workflows", "")
 
 
+@proves("trust.agents")
+def test_what_an_agent_sets_up_is_not_trusted(fidelio: Fidelio, tmp_path: Path) -> None:
+    agent = {AGENT_MARKER: "r_" + "a" * 20}
+    done = fidelio("init", "--client", "claude", **agent)
+    (tmp_path / ".fidelio" / "workflows" / "theirs.yaml").write_text(WORKFLOW)
+
+    assert done.returncode == 0
+    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["workflows"]]
+
+
 @proves("trust.agents", "trust.record")
 def test_a_home_that_was_used_without_trust_is_not_trusted_when_it_is_passed_on_by_name(fidelio: Fidelio, clone: Path) -> None:
     fidelio("tour", "--json")
