@@ -66,7 +66,7 @@ def trust_contents(contents: ProjectContents) -> None:
 
 
 def is_untouched(home: Home) -> bool:
-    """Whether there is nothing in the home yet that somebody else could have put there. To be asked before writing into it."""
+    """Whether there is nothing in the home yet that somebody else could have put there. Call it before writing into it."""
     if not os.path.lexists(home.path):
         return True
     return not (has_entries(home.workflows) or has_entries(home.agents) or brings_record(home.path))
