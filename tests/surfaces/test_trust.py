@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from fidelio.home import Home, find_home
 from fidelio.orchestrator.blueprints.catalogue import open_blueprints
 from fidelio.processes.table import AGENT_MARKER
 from tests.support import proves
 from tests.support.users import NOBODY, needs_root
-from tests.surfaces.conftest import Connect, Fidelio
+from tests.surfaces.conftest import Fidelio
 
 WORKFLOW = """
 id: theirs
@@ -72,19 +74,23 @@ def test_workflows_of_a_clone_are_not_used_and_the_command_is_named(fidelio: Fid
 
 
 @proves("trust.workflows")
+@pytest.mark.parametrize(
+    ("dialect", "start"), [("sessions", "start_session"), ("gates", "start_session"), ("navigator", "nav_start")]
+)
 async def test_a_server_says_in_its_list_and_its_error_what_is_not_trusted(
-    connect: Connect, clone: Path, monkeypatch: pytest.MonkeyPatch
+    environ: dict[str, str], clone: Path, dialect: str, start: str
 ) -> None:
-    monkeypatch.chdir(clone)
-    async with connect() as client:
+    arguments = ["-m", "fidelio", "mcp", "--dialect", dialect]
+    server = StdioServerParameters(command=sys.executable, args=arguments, env=environ, cwd=str(clone))
+    async with Client(stdio_client(server)) as client:
         listed = await client.call_tool("list_workflows", {})
-        started = await client.call_tool("start_session", {"workflow_id": "theirs"})
-        bundled = await client.call_tool("start_session", {"workflow_id": "hello"})
+        started = await client.call_tool(start, {"workflow_id": "theirs"})
+        bundled = await client.call_tool(start, {"workflow_id": "hello"})
 
     texts = [block.text for block in (*listed.content, *started.content)]  # type: ignore[union-attr]  # only text is sent
     assert "theirs" not in texts[0]
     assert f"`fidelio trust {clone}`" in texts[1]
-    assert f"`fidelio trust {clone}`" in texts[-1]
+    assert f"`fidelio trust {clone}`" in " ".join(texts[2:])
     assert (started.is_error, bundled.is_error) == (True, False)
 
 
@@ -171,6 +177,16 @@ def test_an_agent_cannot_trust_anything(fidelio: Fidelio, clone: Path) -> None:
 
     assert all("an agent does not answer for a person" in done.stderr for done in refused)
     assert "theirs" not in listed.stdout.replace("fidelio/workflows", "")
+
+
+@proves("trust.agents")
+def test_what_an_agent_sets_up_is_not_trusted(fidelio: Fidelio, tmp_path: Path) -> None:
+    agent = {AGENT_MARKER: "r_" + "a" * 20}
+    done = fidelio("init", "--client", "claude", **agent)
+    (tmp_path / ".fidelio" / "workflows" / "theirs.yaml").write_text(WORKFLOW)
+
+    assert done.returncode == 0
+    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["workflows"]]
 
 
 @proves("trust.agents", "trust.record")

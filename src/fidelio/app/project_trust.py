@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from fidelio.definitions.library import Library, Root
 from fidelio.errors import UsageProblem
-from fidelio.home import Home, brings_record, load_user_trust, user_home
+from fidelio.home import Home, brings_record, has_entries, load_user_trust, user_home
+from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, UnusableBlueprint
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import find_allowance, find_path_problem
@@ -63,8 +65,21 @@ def trust_contents(contents: ProjectContents) -> None:
     update_trust(user_home().path, add)
 
 
+def is_untouched(home: Home) -> bool:
+    """Whether there is nothing in the home yet that somebody else could have put there. Call it before writing into it."""
+    if not os.path.lexists(home.path):
+        return True
+    return not (has_entries(home.workflows) or has_entries(home.agents) or brings_record(home.path))
+
+
 def trust_new_directory(directory: Path) -> None:
-    """Trust a directory that this user has just created, without the blueprints in it."""
+    """Trust a directory that this user has just created, without the blueprints in it. Below an agent nothing is trusted."""
+    with suppress(UsageProblem):
+        require_person()
+        _trust_directory(directory)
+
+
+def _trust_directory(directory: Path) -> None:
     entry = TrustedDirectory(os.path.realpath(directory))
     update_trust(user_home().path, lambda trust: trust.with_directory(entry))
 

@@ -19,9 +19,9 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.app.project_trust import trust_new_directory
+from fidelio.app.project_trust import is_untouched, trust_new_directory
 from fidelio.errors import HomeProblem
-from fidelio.home import DIRECTORY, Home, brings_record, check_project, find_home, has_entries, load_user_trust
+from fidelio.home import DIRECTORY, Home, check_project, find_home, load_user_trust
 from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
 from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
@@ -120,7 +120,7 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run:
     _check_home(directory, chosen)
     edits = [_plan_edit(directory, client, chosen.command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
-        chosen.home.ensure() if chosen.is_named else _create_home(chosen)
+        chosen.home.ensure() if chosen.is_named else _create_home(chosen.home)
         edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
     if as_json:
         where = {"project": str(directory), "home": str(chosen.home.path)}
@@ -160,8 +160,10 @@ def _check_home(project: Path, chosen: ProjectHome) -> None:
         )
 
 
-def _create_home(chosen: ProjectHome) -> None:
-    home = chosen.home.ensure()
+def _create_home(home: Home) -> None:
+    # What was there before is somebody else's until a person has looked at it.
+    is_own = is_untouched(home)
+    home.ensure()
     try:
         write_inside(home.path, ".gitignore", IGNORE.encode(), replace=False)
         home.workflows.mkdir(mode=0o755, exist_ok=True)
@@ -169,8 +171,7 @@ def _create_home(chosen: ProjectHome) -> None:
         raise HomeProblem(
             f"The home directory {home.path} cannot be written: {error.strerror}.", remedy="Check its owner and mode."
         ) from error
-    # What was there before is somebody else's until a person has looked at it.
-    if chosen.is_new or not (has_entries(home.workflows) or has_entries(home.agents) or brings_record(home.path)):
+    if is_own:
         trust_new_directory(home.path)
 
 

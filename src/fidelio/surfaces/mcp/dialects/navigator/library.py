@@ -16,7 +16,7 @@ from fidelio.engine.checkpoints import find_checkpoint
 from fidelio.engine.phrases import checkpoint_not_found
 from fidelio.engine.transitions import explain_missing_transition
 from fidelio.errors import ComponentNotFound, DefinitionError
-from fidelio.surfaces.mcp.dialects.common import Dialect, as_json
+from fidelio.surfaces.mcp.dialects.common import Dialect, as_json, describe_untrusted
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
     GetActivity,
     GetCheckpoint,
@@ -39,12 +39,13 @@ _FOLDERS: dict[Part, Literal["resources", "templates"]] = {"resource": "resource
 class NavigatorLibrary(Dialect):
     """Handlers of the tools that read definitions."""
 
-    async def list_workflows(self, _: NoParameters, __: CallContext) -> Done:
+    async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
+        library = await self.app.library()
         workflows = [
             {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in _list_readable(await self.app.library())
+            for entry in _list_readable(library)
         ]
-        return Done(as_json(workflows))
+        return Done(as_json(workflows), remarks=describe_untrusted(library, context))
 
     async def health_check(self, _: NoParameters, __: CallContext) -> Done:
         # In this dialect `meta` can be started, so it is counted.
