@@ -49,7 +49,7 @@ def put_mark(pid: int, run: str) -> None:
 
 
 def neutralize_mark(pid: int) -> None:
-    """Give a marked child, which is to outlive the run below which it was started, the mark that belongs to no run."""
+    """Replace the mark of a child that is to outlive the run above it by the mark that belongs to no run."""
     if read_mark(pid) is not None:
         _set_mark(pid, NEUTRAL_MARK)
 
