@@ -75,6 +75,13 @@ class AskPerson(msgspec.Struct, frozen=True):
     session: str = ""
     min_response_ms: int = 0
 
+    def find_haste(self, after_ms: float) -> str:
+        """Why an answer cannot be a person's that came so soon after the question was sent; empty if it can."""
+        if after_ms >= self.min_response_ms:
+            return ""
+        needed = f"a person needs at least {self.min_response_ms} ms"
+        return f"The answer came {after_ms:.0f} ms after the question; {needed}. The question stays open."
+
 
 Outcome = Done | AskPerson
 # Turns the id of an open request into a question to the person at the client. Bound to the inbox by the composition root.
@@ -141,6 +148,15 @@ class CallContext(msgspec.Struct):
             peer = PERSON if self.identify_peer is None else await self.identify_peer()
             self._caller = combine_callers(self.claimed, peer)
         return self._caller
+
+    async def explain_silence(self) -> str:
+        """Why this client must not ask its user; empty if it may."""
+        caller = await self.identify()
+        if caller.is_agent:
+            return "This call comes from an agent, which is not asked on behalf of a person."
+        if caller.kind == "unseen":
+            return "The program at the other end of this connection cannot be identified, so its user is not asked."
+        return ""
 
     async def ask(self, request_id: str) -> AskPerson:
         """Put an open request to the person at the client; the answer is recorded as that person's."""

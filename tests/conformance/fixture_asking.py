@@ -106,7 +106,7 @@ def asking_with_state(**wanted: Json) -> Special:
 
 def opened(params: Json) -> str:
     try:
-        return STATES.read(params["requestState"], params["name"], {})
+        return STATES.read(params["requestState"], params["name"], {}).id
     except UsageProblem as error:
         raise ProtocolError(INVALID_PARAMS, str(error)) from error
 

@@ -36,7 +36,9 @@ class Impostor:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def __call__(self, _: Any, __: ElicitRequestParams) -> ElicitResult:
+    async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
+        assert context is not None
+        assert params.message
         self.asked += 1
         return ElicitResult(action="accept", content={"answer": "begin"})
 

@@ -118,6 +118,16 @@ def test_a_mark_can_be_changed_but_not_lost(sleeper: subprocess.Popen[bytes]) ->
 
 
 @proves("processes.mark-kept")
+@pytest.mark.parametrize("soft", [0, 200_000, NEUTRAL_MARK])
+def test_a_soft_limit_outside_the_range_is_still_a_sign(sleeper: subprocess.Popen[bytes], soft: int) -> None:
+    put_mark(sleeper.pid, RUN)
+
+    resource.prlimit(sleeper.pid, resource.RLIMIT_RTTIME, (soft, NEUTRAL_MARK))
+
+    assert decide_caller([ProcessSigns(None, read_mark(sleeper.pid))]) == UNKNOWN_AGENT
+
+
+@proves("processes.mark-kept")
 def test_a_host_below_an_agent_has_a_mark_of_no_run(sleeper: subprocess.Popen[bytes]) -> None:
     neutralize_mark(sleeper.pid)
     assert read_mark(sleeper.pid) is None

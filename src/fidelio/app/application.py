@@ -106,7 +106,7 @@ class Application:
         return self._worker
 
     async def is_conducted(self, session: str) -> bool:
-        """Whether the conductor moves this session, or one that it was started for."""
+        """Whether the conductor moves this session, or a session above it."""
         ledger, above = await self._open_ledger(), session
         with suppress(SessionNotFound):
             while above:

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 
 class ProcessSigns(msgspec.Struct, frozen=True):
-    """What one process shows: the run in its environment, and its mark."""
+    """The signs of a process: the run in its environment, and its mark."""
 
     claim: str | None = None
     mark: int | None = None
@@ -76,7 +76,7 @@ def read_claim(claim: str) -> Caller:
 
 
 def combine_callers(*callers: Caller) -> Caller:
-    """Combine what several sources say about one caller: every sign of an agent counts."""
+    """Combine what several sources say about a caller: every sign of an agent counts."""
     runs = {caller.run for caller in callers if caller.run}
     kinds = {caller.kind for caller in callers}
     if "unknown" in kinds or len(runs) > 1:

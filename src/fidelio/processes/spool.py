@@ -134,7 +134,7 @@ class Spool(msgspec.Struct, frozen=True):
 
 
 def make_proof() -> str:
-    """A secret with which the shell proves that it has written the status."""
+    """A secret with which the shell proves that a status comes from it."""
     return secrets.token_hex(16)
 
 

@@ -7,8 +7,9 @@ inherited through fork, exec and changes of parent, group and session, and it ca
 environment.
 
 The soft limit is the mark of the run, and the hard limit is the top of the range. An agent can therefore change its mark, and a
-host below an agent can mark agents of its own, but without privileges no process can get rid of it. A host below an agent has
-the neutral mark, which belongs to no run.
+host below an agent can mark agents of its own, but without privileges no process can set it back to unlimited. A process that
+lowers both limits below the range on purpose shows no mark: other programs use such values. A host below an agent has the
+neutral mark, which belongs to no run.
 """
 
 from __future__ import annotations
@@ -49,20 +50,23 @@ def put_mark(pid: int, run: str) -> None:
 
 
 def neutralize_mark(pid: int) -> None:
-    """Give a marked child, which is to outlive the run below which it was started, the mark that belongs to no run."""
+    """Replace the mark of a child that is to outlive the run above it by the mark that belongs to no run."""
     if read_mark(pid) is not None:
         _set_mark(pid, NEUTRAL_MARK)
 
 
 def read_mark(pid: int) -> int | None:
-    """The mark of a process; None if it has no mark, has ended, or must not be inspected."""
+    """The mark of a process; None if it has no mark, has ended, or must not be inspected.
+
+    A process that has moved its soft limit out of the range has the neutral mark, by its hard limit.
+    """
     if _LIMIT is None:
         return None
     try:
-        lower, _ = resource.prlimit(pid, _LIMIT)
+        lower, upper = resource.prlimit(pid, _LIMIT)
     except OSError:
         return None
-    return lower if _is_mark(lower) else None
+    return lower if _is_mark(lower) else NEUTRAL_MARK if _is_mark(upper) else None
 
 
 def _set_mark(pid: int, mark: int) -> None:

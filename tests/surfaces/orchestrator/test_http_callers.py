@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,6 +159,36 @@ async def test_a_claim_of_a_session_that_is_not_there_starts_nothing(settings: S
         assert refused.is_error
         assert "s_000000000000" in refused.text
         assert (await server.plain("list_agent_sessions", {})).body["total"] == 0
+
+
+POST = (
+    "import sys, urllib.request\n"
+    "request = urllib.request.Request(sys.argv[1], sys.stdin.buffer.read(), dict(zip(sys.argv[2::2], sys.argv[3::2])))\n"
+    "print(urllib.request.urlopen(request, timeout=30).read().decode())\n"
+)
+
+
+@proves("orchestrator-tools.http-children", "processes.peer")
+@pytest.mark.parametrize("run", ["{parent}.1", "garbage"])
+async def test_an_agent_that_leaves_out_its_header_is_known_by_its_process(settings: Settings, project: Path, run: str) -> None:
+    async with serving(settings) as server:
+        parent = (await server.plain("start_agent_session", begin("parent", project))).body["session_id"]
+        message = json.dumps(call(1, "start_agent_session", begin("child", project), _meta=META)).encode()
+        routed = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "start_agent_session"}
+        headers = {**ACCEPT, **routed, "Content-Type": "application/json"}
+        words = [word for pair in headers.items() for word in pair]
+        agent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", POST, server.url, *words),
+            env={"FIDELIO_AGENT": run.format(parent=parent)},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        reply = (await agent.communicate(message))[0].decode()
+
+        service = await server.app.agents()
+        children = [child.name for child in (await service.list(parent=parent)).items]
+    assert children == ([] if run == "garbage" else ["child"]), reply
+    assert ("It may only read" in reply) == (run == "garbage")
 
 
 @proves("orchestrator-tools.http-children")

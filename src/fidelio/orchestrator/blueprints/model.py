@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
 from fidelio.errors import LimitReached
 from fidelio.mcp_client import McpServer
-from fidelio.orchestrator.record.model import Usage
+from fidelio.orchestrator.record.model import MODES, PermissionMode, Permissions, Usage, narrow_permissions
 
-# `ask`: every change needs the answer to a request. `read`: no changes. `edit`: files of the project may be changed, everything
-# else needs an answer. `full`: no requests; for sandboxes.
-PermissionMode = Literal["ask", "read", "edit", "full"]
-# From the fewest rights to the most.
-MODES: tuple[PermissionMode, ...] = ("read", "ask", "edit", "full")
+__all__ = [
+    "DEFAULT_BLUEPRINT",
+    "MODES",
+    "Blueprint",
+    "Limits",
+    "PermissionMode",
+    "Permissions",
+    "find_exceeded_limit",
+    "narrow_permissions",
+    "reduce_limits",
+    "remaining_seconds",
+]
+
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent may do without asking. `allow` and `deny` hold tool names of the executor."""
-
-    mode: PermissionMode = "ask"
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-
-
-def narrow_permissions(wanted: Permissions, most: Permissions | None) -> Permissions:
-    """What an agent may do that wants `wanted` and may have at most `most`."""
-    if most is None:
-        return wanted
-    mode = min(wanted.mode, most.mode, key=MODES.index)
-    allow = wanted.allow if most.mode == "full" else tuple(name for name in wanted.allow if name in most.allow)
-    return Permissions(mode=mode, allow=allow, deny=tuple(dict.fromkeys((*wanted.deny, *most.deny))))
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +79,7 @@ def find_exceeded_limit(limits: Limits, usage: Usage, output_bytes: int) -> str:
 
 
 def reduce_limits(limits: Limits, spent: Usage, worked_ms: int) -> Limits:
-    """What is left of the limits after runs that no person asked for. Raises `LimitReached` if nothing is left of one."""
+    """The rest of the limits after runs without a request of a person. Raises `LimitReached` if a limit is used up."""
     left = {
         "wall_seconds": limits.wall_seconds - worked_ms / 1000,
         "turns": None if limits.turns is None else limits.turns - spent.turns,

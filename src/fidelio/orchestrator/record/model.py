@@ -13,6 +13,30 @@ RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "fai
 ACTIVE_STATES: frozenset[str] = frozenset({"queued", "starting", "running", "waiting"})
 
 
+# `ask`: every change needs the answer to a request. `read`: no changes. `edit`: files of the project may be changed, everything
+# else needs an answer. `full`: no requests; for sandboxes.
+PermissionMode = Literal["ask", "read", "edit", "full"]
+# From the fewest rights to the most.
+MODES: tuple[PermissionMode, ...] = ("read", "ask", "edit", "full")
+
+
+class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the agent may do without asking. `allow` and `deny` hold tool names of the executor."""
+
+    mode: PermissionMode = "ask"
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+def narrow_permissions(wanted: Permissions, most: Permissions | None) -> Permissions:
+    """What an agent may do that wants `wanted` and may have at most `most`."""
+    if most is None:
+        return wanted
+    mode = min(wanted.mode, most.mode, key=MODES.index)
+    allow = wanted.allow if most.mode == "full" else tuple(name for name in wanted.allow if name in most.allow)
+    return Permissions(mode=mode, allow=allow, deny=tuple(dict.fromkeys((*wanted.deny, *most.deny))))
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Usage of a run as the agent reports it: running totals, not increments."""
 

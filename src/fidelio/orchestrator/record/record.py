@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from fidelio.errors.ledger import damaged_value
 from fidelio.ledger.unit_of_work import RecordEvent
-from fidelio.orchestrator.blueprints.model import Permissions
-from fidelio.orchestrator.record.model import RunState, Usage
+from fidelio.orchestrator.record.model import Permissions, RunState, Usage
 from fidelio.orchestrator.record.rules import END_STATES, can_transition
 from fidelio.processes.table import ProcessIdentity
 

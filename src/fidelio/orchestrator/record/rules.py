@@ -57,7 +57,7 @@ def is_session_name(name: str) -> bool:
 
 
 def is_person_actor(actor: str) -> bool:
-    """Whether a message or a run was asked for by a person or a person's program, not by an agent or the agent host."""
+    """Whether a message or a run comes from a person or a person's program, not from an agent or the agent host."""
     return not actor.startswith("agent:") and actor not in ("agent", "host")
 
 

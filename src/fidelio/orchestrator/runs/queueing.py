@@ -60,8 +60,8 @@ def draft_message(current: LoadedAgent, stored: StoredText, origin: dict[str, st
     if len(current.record.messages) >= MAX_QUEUED_MESSAGES:
         raise errors.message_queue_full(view_session(current))
     # A message with a run is the callback of a child.
-    asked = "run" not in origin and is_person_actor(origin["from"])
-    body = {**origin, "message": stored.body, "asked": asked}
+    from_person = "run" not in origin and is_person_actor(origin["from"])
+    body = {**origin, "message": stored.body, "asked": from_person}
     return AgentDecision(None, events=(draft_event(MESSAGE_QUEUED, body, stored.digests),), blobs=stored.blobs)
 
 

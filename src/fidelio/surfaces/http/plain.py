@@ -32,15 +32,17 @@ from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.processes.caller import PERSON, Caller, read_claim
 from fidelio.processes.peer import identify_peer
 from fidelio.surfaces.mcp import endpoint
-from fidelio.surfaces.mcp.endpoint import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Client, ProtocolError
-from fidelio.surfaces.mcp.protocol import (
+from fidelio.surfaces.mcp.endpoint import (
     DECODING_ERRORS,
-    Protocol,
-    RequestContext,
+    HANDSHAKE_REVISIONS,
+    STATELESS_REVISIONS,
+    Client,
+    ProtocolError,
     encode_message,
     error_response,
     is_request_id,
 )
+from fidelio.surfaces.mcp.protocol import Protocol, RequestContext
 from fidelio.toolkit import IdentifyPeer
 
 _JSON: Final = "application/json"

@@ -38,10 +38,33 @@ INTERNAL_ERROR, UNSUPPORTED_REVISION = -32603, -32022
 CACHE_MILLISECONDS: Final = 300_000
 CACHE_SCOPE: Final = "public"
 
+# Raised by msgspec when a message is not valid JSON, and when a reply of a tool is not representable as JSON.
+DECODING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
+
 SCHEMAS_URI = "workflow-server://schemas"
 JSON_TYPE = "application/json"
 SEAL_PURPOSE = "request-state"
 STATE_LIFETIME_MS = 24 * 60 * 60 * 1000
+
+
+def is_request_id(value: object) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def error_response(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
+    error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
+    return {"jsonrpc": "2.0", "id": request, "error": error}
+
+
+def encode_message(message: dict[str, Any] | list[dict[str, Any]]) -> bytes:
+    """Encode a message; an error response replaces a reply of a tool that JSON cannot represent."""
+    try:
+        return msgspec.json.encode(message)
+    except _ENCODING_ERRORS as error:
+        request = message.get("id") if isinstance(message, dict) else None
+        sentence = f"The reply cannot be sent: {type(error).__name__}."
+        return msgspec.json.encode(error_response(request, INTERNAL_ERROR, sentence))
 
 
 class ProtocolError(Exception):

@@ -11,7 +11,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ from fidelio.processes.caller import PERSON, Caller
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -31,7 +30,9 @@ from fidelio.surfaces.mcp.endpoint import (
     RequestStates,
     SentRequest,
     ServedTools,
+    error_response,
     find_resource,
+    is_request_id,
     negotiate,
     read_envelope,
     render_result,
@@ -47,9 +48,6 @@ INPUT_KEY = "person"
 # Columns of the texts in a form.
 MAX_QUESTION, MAX_LABEL, MAX_DESCRIPTION = 4_000, 200, 500
 
-# Raised by msgspec when a message is not valid JSON, and when a reply of a tool is not representable as JSON.
-DECODING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_ENCODING_ERRORS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
@@ -195,7 +193,7 @@ class CallDispatcher:
     async def _ask(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
         """Ask the person. Return the reply if there is no answer yet; None if there is, so that the handler runs again."""
         request = call.request
-        if why := _why_not_asked(await call.context.identify()):
+        if why := await call.context.explain_silence():
             return await _reply_waiting(question, call, why)
         if request.client.is_stateless:
             return await self._ask_between_calls(question, call)
@@ -235,23 +233,11 @@ class CallDispatcher:
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
-def _why_not_asked(caller: Caller) -> str:
-    """Why the user of this client is not asked; empty if the client may be asked."""
-    if caller.is_agent:
-        return "This call comes from an agent, which is not asked on behalf of a person."
-    if caller.kind == "unseen":
-        return "The program at the other end of this connection cannot be identified, so an answer of its user would not count."
-    return ""
-
-
 async def _record_choice(question: AskPerson, response: object, client: Client, after_ms: float) -> None:
-    """Record the chosen option; raise `NoAnswer` if there is none, or if no person can have read the question so soon."""
+    """Record the chosen option; raise `NoAnswer` if there is none, or if it came too soon."""
     choice = read_choice(response, question)
-    if after_ms < question.min_response_ms:
-        raise NoAnswer(
-            f"The answer came {after_ms:.0f} ms after the question; a person needs at least {question.min_response_ms} ms. "
-            "The question stays open."
-        )
+    if problem := question.find_haste(after_ms):
+        raise NoAnswer(problem)
     await question.record_answer(choice, client.user)
 
 
@@ -418,22 +404,3 @@ def _read_request(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _mark_cacheable(result: dict[str, Any], client: Client) -> dict[str, Any]:
     return {"ttlMs": CACHE_MILLISECONDS, "cacheScope": CACHE_SCOPE, **result} if client.is_stateless else result
-
-
-def is_request_id(value: object) -> bool:
-    return isinstance(value, (str, int)) and not isinstance(value, bool)
-
-
-def error_response(request: object, code: int, message: str, data: object = None) -> dict[str, Any]:
-    error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
-    return {"jsonrpc": "2.0", "id": request, "error": error}
-
-
-def encode_message(message: dict[str, Any] | list[dict[str, Any]]) -> bytes:
-    """Encode a message; an error response replaces a reply of a tool that JSON cannot represent."""
-    try:
-        return msgspec.json.encode(message)
-    except _ENCODING_ERRORS as error:
-        request = message.get("id") if isinstance(message, dict) else None
-        sentence = f"The reply cannot be sent: {type(error).__name__}."
-        return msgspec.json.encode(error_response(request, INTERNAL_ERROR, sentence))

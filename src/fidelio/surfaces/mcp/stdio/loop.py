@@ -16,16 +16,15 @@ from typing import Any
 
 import msgspec
 
-from fidelio.surfaces.mcp.endpoint import INVALID_REQUEST, PARSE_ERROR
-from fidelio.surfaces.mcp.protocol import (
+from fidelio.surfaces.mcp.endpoint import (
     DECODING_ERRORS,
-    NoAnswer,
-    Peer,
-    Protocol,
+    INVALID_REQUEST,
+    PARSE_ERROR,
     encode_message,
     error_response,
     is_request_id,
 )
+from fidelio.surfaces.mcp.protocol import NoAnswer, Peer, Protocol
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
 from fidelio.surfaces.mcp.stdio.streams import InputReader, LineSplitter, OutputWriter, open_reader
 
