@@ -198,7 +198,7 @@ class MoveService:
             *definition.drift,
             *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
-            *(check_unstarted_triggers(workflow, informed, steps) if leaving else ()),
+            *(check_unstarted_triggers(workflow, informed, steps, doubt=not per_iteration) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
         ]
         return self._unit.check_report(workflow, record, move.variables, problems)
