@@ -16,6 +16,7 @@ from fidelio.settings import load_settings
 from tests.bundled.reading import ALL, BUNDLED, library, skills, steps, texts, workflow
 from tests.dialects.conftest import Player, playing
 from tests.support import proves
+from tests.support.shared import advised_copy
 
 # Fields that name a skill; the tests ask the tools for those. Anywhere else a skill's name would lead nowhere.
 STRUCTURE = re.compile(r"^\s*(?:- )?(?:id|skill|primary): .*$|\{primary: .*\}$", re.MULTILINE)
@@ -71,12 +72,20 @@ async def test_get_resource_gives_what_a_text_refers_to(play: Player, name: str,
 
 @proves("bundled.followable")
 @pytest.mark.parametrize("name", ALL)
-async def test_the_tools_give_every_skill_that_a_workflow_or_an_activity_or_a_step_names(play: Player, name: str) -> None:
+async def test_the_tools_give_every_skill_that_a_workflow_or_an_activity_or_a_step_names(tmp_path: Path, name: str) -> None:
+    settings = load_settings(environ={"FIDELIO_HOME": str(tmp_path / "home")})
+    async with playing(settings, advised_copy(BUNDLED, tmp_path)) as play:
+        await check_skills(play, name)
+
+
+async def check_skills(play: Player, name: str) -> None:
+    """Enters each activity in a session of its own, because nothing is done there."""
     token = await play.start(name)
     primary = library().skill(workflow(name).skills.primary or "", workflow=name).definition
     assert f"\nid: {primary.id}\n" in (await play("get_skills", session_token=token)).text
 
     for activity in workflow(name).activities:
+        token = await play.start(name)
         token = (await play("next_activity", session_token=token, activity_id=activity.id)).token
         wanted = {step.id: step.skill for step in steps(activity) if step.skill}
         for step, skill in wanted.items():

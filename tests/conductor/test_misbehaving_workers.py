@@ -62,6 +62,16 @@ async def test_a_worker_cannot_move_the_session(setup: RunSetup) -> None:
     assert list(record.completed) == ["one", "two"]
 
 
+@proves("conductor.tells-what-is-missing", "engine.person-leaves")
+async def test_a_worker_that_asks_nobody_does_not_finish_an_activity_with_a_question_for_a_person(setup: RunSetup) -> None:
+    question = {"id": "ask", "name": "Ask", "message": "Shall I?", "options": OPTIONS, "answered_by": "person"}
+    maybe = {"type": "simple", "variable": "risk", "operator": "==", "value": "high"}
+    write_workflow(setup.workflows, "single", activity("one", checkpoints=[{**question, "condition": maybe}]))
+    setup.write_blueprint("liar", {"turns": [[{"result": report("one-step")}]] * 4})
+    with pytest.raises(ConductorFailure, match="only a person answers its checkpoint 'ask'"):
+        await setup.execute(setup.plan("single", agent="liar"))
+
+
 @proves("conductor.waits-for-people")
 async def test_a_checkpoint_that_is_not_blocking_gets_its_default_after_its_time(setup: RunSetup) -> None:
     write_workflow(setup.workflows, "single", asking(blocking=False, defaultOption="no", autoAdvanceMs=300))

@@ -75,6 +75,12 @@ class Player:
         token = await self.start(**more)
         return (await self("next_activity", session_token=token, activity_id=activity)).token
 
+    async def do_solo(self, parent: str) -> None:
+        """Carries out the workflow that the activity `play` of the score starts."""
+        child = (await self("start_session", workflow_id="solo", parent_session_token=parent)).token
+        for activity in ("alone", "__terminal__"):
+            child = (await self("next_activity", session_token=child, activity_id=activity)).token
+
 
 Opens = Callable[..., AbstractAsyncContextManager[Player]]
 

@@ -15,7 +15,7 @@ from fidelio.ledger.audit import verify_session
 from fidelio.settings import Settings
 from tests.dialects.conftest import Player, ToolReply, playing
 from tests.support import proves
-from tests.support.shared import shared_workflow_roots
+from tests.support.shared import advised_copy, shared_workflow_roots
 
 MOST_MOVES = 60
 
@@ -92,8 +92,9 @@ class Walker:
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize(("root", "name"), workflows(), ids=lambda value: value.name if isinstance(value, Path) else value)
 async def test_it_is_carried_out_through_the_tools_and_its_record_verifies(
-    settings: Settings, root: Path, name: str, last: bool
+    settings: Settings, tmp_path: Path, root: Path, name: str, last: bool
 ) -> None:
+    root = advised_copy(root, tmp_path)
     async with playing(settings, root) as play:
         session = await Walker(play, settings, Library([Root(root, "all")]), last=last).walk(name)
         status = (await play("get_workflow_status", session_token=session)).json

@@ -143,6 +143,7 @@ async def test_an_honest_walk_has_no_warning_and_ends_completed(play: Player) ->
         variables={"parts": ["violin", "viola"]},
     )
     played = [{"step_id": "begin", "output": "done"}, {"step_id": "bar", "output": "1"}, {"step_id": "bar", "output": "2"}]
+    await play.do_solo(entered.token)
     bowed = await play(
         "next_activity", session_token=entered.token, activity_id="bow", transition_condition="default", step_manifest=played
     )

@@ -26,7 +26,7 @@ from tests.dialects.conftest import Player, ToolReply, playing
 from tests.dialects.gates.conftest import person_answers
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.support import proves
-from tests.support.shared import shared_workflow_roots
+from tests.support.shared import advised_copy, shared_workflow_roots
 
 MOST_SHARED = 6
 Choice = dict[str, Any]
@@ -191,8 +191,9 @@ def answers(report: Report) -> list[tuple[str, dict[str, str]]]:
     ("root", "name", "policy"), walks(), ids=lambda value: value.name if isinstance(value, Path) else value
 )
 async def test_the_same_choices_lead_to_the_same_record_in_every_dialect(
-    settings: Settings, root: Path, name: str, policy: str
+    settings: Settings, tmp_path: Path, root: Path, name: str, policy: str
 ) -> None:
+    root = advised_copy(root, tmp_path)
     async with asyncio.timeout(300):
         led, events = await walked(settings, root, name, policy)
         others = [await replayed(kind, settings, root, name, events) for kind in (InSessions, InGates)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
 from fidelio.app.application import Application
-from fidelio.definitions.library import Library
+from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
@@ -18,6 +19,7 @@ from tests.dialects.gates.test_walks import WithGates
 from tests.dialects.navigator.test_all_workflows import Pair
 from tests.dialects.test_all_workflows import Walker
 from tests.support import proves
+from tests.support.shared import advised_copy
 from tests.surfaces.mcp.reply_checks import check_size
 
 DOCUMENTS = {"get_trace", "list_workflows", "get_workflow", "get_activity", "get_skill", "get_skills", "get_resource"}
@@ -38,9 +40,11 @@ def test_a_schema_says_what_is_always_there_and_documents_have_none(settings: Se
 @proves("mcp.structured")
 @pytest.mark.parametrize("workflow", ["hello", "work-package"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_whole_walk_keeps_to_the_schemas_and_stays_small(settings: Settings, dialect: str, workflow: str) -> None:
+async def test_a_whole_walk_keeps_to_the_schemas_and_stays_small(
+    settings: Settings, tmp_path: Path, dialect: str, workflow: str
+) -> None:
     """The player itself holds every reply to the schema of its tool."""
-    root = bundled_root()
+    root = Root(advised_copy(bundled_root().path, tmp_path), "all")
     seen = dict[str, ToolReply]()
     async with playing(settings, root.path, dialect=dialect) as play:
 

@@ -131,6 +131,8 @@ def test_only_the_answer_of_a_person_leads_away_from_a_question() -> None:
 
     assert missing(definition, by_agent) == [("ask", ())]
     assert missing(definition, by_person) == []
+    assert refuse_unanswered(definition, by_person, NEXT) is None
+    assert refuse_unanswered(definition, by_person, [entered("three")]) is not None
     assert describe_situation(definition, by_agent).checkpoint == "ask"
     assert isinstance(make(definition, by_agent, go("two")), Refusal)
 
@@ -174,6 +176,20 @@ def test_a_question_about_some_items_is_asked_for_those() -> None:
 
     assert missing(definition, record) == [("ask", (2, 3))]
     assert find_instance(definition, record, "ask").iteration == 2
+
+
+@proves("engine.person-iterations")
+def test_a_question_about_the_result_of_an_iteration_is_asked_for_the_newest_result() -> None:
+    each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
+    definition = asking(loops=[each], condition=when("outcome", "bad"))
+    known, asked_ = told(files=["a", "b"]), (yielded("ask", "r1", iteration=1, of=2), answered("yes", "r1"))
+
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"))) == [("ask", (1,))]
+    assert missing(definition, started(known, entered("one"), told(outcome="good"))) == []
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_)) == []
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_, told(outcome="bad"))) == [
+        ("ask", (2,))
+    ]
 
 
 @proves("engine.person-iterations")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+from fidelio.definitions.library.search_path import bundled_root
 
 _ROOT = Path(__file__).resolve().parents[2].parent / "shared"
 
@@ -17,3 +20,15 @@ def shared_workflow_roots() -> list[Path]:
     """The directories with workflow files of several generations, written by others."""
     place = shared("data", "workflows")
     return sorted(p for p in place.iterdir() if p.is_dir()) if place else []
+
+
+def advised_copy(root: Path, into: Path) -> Path:
+    """A copy of the bundled workflows without their level, for agents that report nothing; any other root as it is."""
+    if root != bundled_root().path:
+        return root
+    copy = into / "advised"
+    if not copy.exists():
+        shutil.copytree(root, copy)
+        for manifest in copy.glob("*/workflow.yaml"):
+            manifest.write_text(manifest.read_text().replace("fidelity: enforce\n", ""))
+    return copy

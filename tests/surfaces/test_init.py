@@ -70,7 +70,7 @@ def test_every_client_gets_an_entry_and_the_project_a_home(fidelio: Fidelio, tmp
         text = (tmp_path / file).read_text()
         config = tomllib.loads(text) if file.endswith("toml") else json.loads(text)
         (servers,) = config.values()
-        assert servers["fidelio"]["args"][-1] == "mcp"
+        assert servers["fidelio"]["args"][-2:] == ["mcp", "--enforce"]
     assert (tmp_path / ".fidelio" / ".gitignore").read_text().startswith("*\n")
 
 
@@ -294,6 +294,6 @@ def test_a_name_that_only_our_own_environment_knows_is_written_as_a_path(
     monkeypatch.setenv("PATH", "")
     bare = server_command()
 
-    assert activated == [str(ours / "fidelio"), "mcp"]
-    assert installed == ["fidelio", "mcp"]
-    assert bare == [str(ours / "python"), "-m", "fidelio", "mcp"]
+    assert activated == [str(ours / "fidelio"), "mcp", "--enforce"]
+    assert installed == ["fidelio", "mcp", "--enforce"]
+    assert bare == [str(ours / "python"), "-m", "fidelio", "mcp", "--enforce"]

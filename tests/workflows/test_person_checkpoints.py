@@ -256,3 +256,37 @@ async def test_a_demand_that_is_taken_out_of_the_file_still_holds_where_moves_ar
 
     assert relayed.is_error
     assert "person" in relayed.text
+
+
+STARTS = """
+id: starts
+version: 1.0.0
+title: It starts another
+initialActivity: work
+activities:
+  - {id: work, version: 1.0.0, name: Work, triggers: [{workflow: solo}], transitions: [{to: after, isDefault: true}]}
+  - {id: after, version: 1.0.0, name: After}
+"""
+
+
+@proves("engine.unstarted")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+async def test_a_workflow_that_should_have_been_started_is_missed_on_leaving(
+    settings: Settings, library: Path, dialect: str
+) -> None:
+    (library / "starts").mkdir()
+    (library / "starts" / "workflow.yaml").write_text(STARTS)
+    async with playing(settings, library, dialect=dialect) as play:
+        advised = await move(play, (await move(play, await play.start("starts"), "work")).token, "after")
+    async with playing(settings, library, dialect=dialect, fidelity="enforce") as play:
+        inside = (await move(play, await play.start("starts"), "work")).token
+        refused = await move(play, inside, "after")
+        await play.do_solo(inside)
+        passed = await move(play, inside, "after")
+
+    missed = "Workflow 'solo' should have been started here and was not."
+    # Clients of the gates dialect may be older than its children: there only the report says so.
+    assert advised.warnings == ([missed] if dialect == "sessions" else [])
+    assert refused.is_error
+    assert missed in refused.text
+    assert not passed.is_error, passed.text

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.definitions.conditions import Truth, all_hold, holds, negate
+from fidelio.definitions.conditions import Truth, all_hold, holds, list_variables, negate
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import collect_instance_values, find_checkpoint_loop, find_naming_steps, needs_person
 from fidelio.engine.progress import find_due_items, has_first_iteration, has_next_iteration
@@ -58,7 +58,7 @@ def refuse_unanswered(
         counts[step] = counts.get(step, 0) + 1
     for left in _list_left_visits(record, drafts):
         # The manifest is that of the current activity, not of those whose loops run through it.
-        mine = counts if left is record else {}
+        mine = counts if left.visit == record.visit else {}
         if missing := find_missing_answers(workflow, left, reported=mine, server=server):
             first = missing[0]
             sentence = phrases.person_unasked(first.checkpoint, first.activity, first.iterations)
@@ -99,6 +99,9 @@ def _list_left_visits(record: Record, drafts: Iterable[EventContent]) -> Iterato
     stays = move.type == ENTERED and body["activity"] == record.activity and not body.get("again")
     if stays or how == "loop":
         return
+    if record.forced and move.type == ENTERED and body["activity"] != record.forced:
+        # A person who sends the session somewhere has not allowed it to go anywhere else.
+        record = replace(record, forced="")
     yield record
     if how == "next" and not leads_away(record):
         # A move out of a loop through activities leaves the activities of the loops, too.
@@ -152,10 +155,28 @@ class _LeftVisit(msgspec.Struct, frozen=True):
             # A move past an iteration is offered only if that iteration is settled.
             return ()
         else:
-            due = range(1, 1 + self._count_due(checkpoint, loop, known))
+            count = self._count_due(checkpoint, loop, known)
+            if changing := self._find_changing_names(checkpoint, loop):
+                return self._find_missing_change(checkpoint, known, count, changing)
+            due = range(1, 1 + count)
         return tuple(
             number for number in due if number not in known.iterations and self._applies_in(checkpoint, number) is not False
         )
+
+    def _find_changing_names(self, checkpoint: Checkpoint, loop: Loop) -> set[str]:
+        """The variables of its condition that were set in this visit: their values in earlier iterations are not known."""
+        steps = find_naming_steps(self.activity, checkpoint.id)
+        conditions = (checkpoint.condition, *(step.condition for step in steps))
+        names = {_find_root(name) for condition in conditions if condition for name in list_variables(condition)}
+        return (names & {_find_root(name) for name in self.record.here.changed}) - {loop.variable or ""}
+
+    def _find_missing_change(
+        self, checkpoint: Checkpoint, known: LoopAnswers, count: int, changing: set[str]
+    ) -> tuple[int, ...]:
+        """The next iteration, if the checkpoint applies now and has no answer since its variables were set."""
+        applies = self._evaluate(checkpoint, collect_values(self.workflow, self.record)) is not False
+        outdated = not known.iterations or bool(changing & {_find_root(name) for name in known.since})
+        return (len(known.iterations) + 1,) if applies and outdated and len(known.iterations) < count else ()
 
     def _list_due_after(self, loop: Loop, running: LoopIteration) -> Iterator[int]:
         """The current iteration of a loop that is entered by moves, and the items that would be left out."""
@@ -181,3 +202,7 @@ class _LeftVisit(msgspec.Struct, frozen=True):
     def _applies_in(self, checkpoint: Checkpoint, iteration: int) -> Truth:
         instance = CheckpointInstance(checkpoint.id, self.activity.id, self.record.visit, iteration)
         return self._evaluate(checkpoint, collect_instance_values(self.workflow, self.record, instance))
+
+
+def _find_root(name: str) -> str:
+    return name.partition(".")[0]

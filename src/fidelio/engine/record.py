@@ -351,6 +351,7 @@ def _set_variables(record: Record, variables: Mapping[str, Any], author: str, *,
     # An action on entry is no choice of an agent, unlike one of a step that the agent reports.
     trusted = by_person or author.startswith("entry:")
     record = forget_replaced(record, variables) if trusted else keep_replaced(record, variables)
+    record = record if trusted else replace(record, here=record.here.note_variables(variables))
     return replace(
         record,
         variables={**record.variables, **variables},

@@ -128,10 +128,14 @@ class LoopIteration(_Value, frozen=True):
 
 
 class LoopAnswers(_Value, frozen=True):
-    """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded."""
+    """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded.
+
+    `since` are the variables that agents have set after the newest answer.
+    """
 
     iterations: tuple[int, ...] = ()
     total: int = 0
+    since: tuple[str, ...] = ()
 
 
 class ActivityVisit(_Value, frozen=True):
@@ -163,8 +167,17 @@ class ActivityVisit(_Value, frozen=True):
             return self
         known = self.in_loops.get(checkpoint, LoopAnswers())
         iterations = (*known.iterations, iteration) if iteration and iteration not in known.iterations else known.iterations
-        noted = LoopAnswers(iterations, max(known.total, total))
+        noted = LoopAnswers(iterations, max(known.total, total), () if iteration else known.since)
         return replace(self, in_loops={**self.in_loops, checkpoint: noted})
+
+    def note_variables(self, names: Iterable[str]) -> ActivityVisit:
+        """Note that an agent has set variables after the answers to checkpoints of loops."""
+        if not self.in_loops:
+            return self
+        noted = {
+            name: replace(known, since=tuple(dict.fromkeys((*known.since, *names)))) for name, known in self.in_loops.items()
+        }
+        return replace(self, in_loops=noted)
 
 
 class ParentSession(_Value, frozen=True):

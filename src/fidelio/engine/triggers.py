@@ -65,10 +65,13 @@ def find_fired_triggers(workflow: Workflow, before: Record, after: Record, step:
     return found
 
 
-def check_unstarted_triggers(workflow: Workflow, record: Record, reported: Sequence[str]) -> list[Problem]:
-    """The workflows that the activity that is left should have started; `reported` are the steps of its manifest.
+def check_unstarted_triggers(
+    workflow: Workflow, record: Record, reported: Sequence[str], *, doubt: bool = False
+) -> list[Problem]:
+    """The workflows that the activity should have started before it ends; `reported` are the steps of its manifest.
 
-    It is a doubt if the condition of the step depends on variables that are not set.
+    It is a doubt if the condition of the step depends on variables that are not set, or for an agent that may not know how to
+    start a child (`doubt`): older clients of the gates dialect.
     """
     activity = workflow.activity(record.activity)
     if activity is None or record.forced:
@@ -78,7 +81,7 @@ def check_unstarted_triggers(workflow: Workflow, record: Record, reported: Seque
         times, truth = _count_due(workflow, record, activity, step, reported)
         due += [(trigger.workflow, times, truth) for trigger in step.triggers if times]
     return [
-        Problem("not-started", phrases.workflow_never_started(name), phrases.START_CHILD, doubt=not certain)
+        Problem("not-started", phrases.workflow_never_started(name), phrases.START_CHILD, doubt=doubt or not certain)
         for name, times, certain in due
         if record.here.started.count(name) < times
     ]

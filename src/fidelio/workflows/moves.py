@@ -207,7 +207,7 @@ class MoveService:
             # A new visit of the same activity ends the old one: its loops must not be left behind unfinished.
             *(check_loops(workflow, informed, move.steps or ()) if again else ()),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
-            *(check_unstarted_triggers(workflow, informed, steps) if leaving else ()),
+            *(check_unstarted_triggers(workflow, informed, steps, doubt=not per_iteration) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
         ]
         return self._unit.check_report(workflow, record, move.variables, problems)

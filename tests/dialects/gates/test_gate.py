@@ -33,7 +33,7 @@ async def test_entering_arms_every_required_checkpoint_in_order(play: Player) ->
     sealed = payload(entered.token)
 
     assert pending(entered) == TUNE
-    assert [one["condition_holds"] for one in entered.json["pending_checkpoints"]] == [True, True, None, True]
+    assert [one["condition_holds"] for one in entered.json["pending_checkpoints"]] == [True, True, None, False]
     assert sealed["pcp"] == TUNE
     assert abs(sealed["pcpt"] - sealed["ts"]) <= 1
 

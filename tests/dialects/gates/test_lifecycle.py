@@ -21,7 +21,7 @@ TOOLS = {
     "discover": ([], []),
     "list_workflows": ([], []),
     "health_check": ([], []),
-    "start_session": (["workflow_id"], ["session_token", "agent_id"]),
+    "start_session": (["workflow_id"], ["session_token", "agent_id", "parent_session_token"]),
     "get_workflow": (["session_token"], ["summary", "full"]),
     "next_activity": (
         ["session_token", "activity_id"],

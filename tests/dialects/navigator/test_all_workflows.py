@@ -25,7 +25,7 @@ from tests.dialects.conftest import Player, playing
 from tests.dialects.navigator.conftest import Guide
 from tests.dialects.navigator.test_offers import calls, moves
 from tests.support import proves
-from tests.support.shared import shared_workflow_roots
+from tests.support.shared import advised_copy, shared_workflow_roots
 from tests.support.walker import Robot, RobotReport, possible_acts
 
 MOST_MOVES = 2000
@@ -178,8 +178,9 @@ def answered(body: dict[str, Any]) -> tuple[str, str]:
     ("root", "name", "policy"), walks(), ids=lambda value: value.name if isinstance(value, Path) else value
 )
 async def test_the_tools_come_to_the_same_end_as_the_rules_with_the_same_record(
-    settings: Settings, root: Path, name: str, policy: str
+    settings: Settings, tmp_path: Path, root: Path, name: str, policy: str
 ) -> None:
+    root = advised_copy(root, tmp_path)
     settings.home.ensure()
     async with playing(settings, root, dialect="navigator") as play, await open_ledger(settings.ledger) as ledger:
         pair = Pair(play, ledger, Library([Root(root, "all")]), policy)

@@ -164,7 +164,8 @@ class GatesDialect(Dialect):
     async def start_session(self, arguments: StartSession, context: CallContext) -> Done:
         service = await self.app.workflows()
         token, agent = none_if_unset(arguments.session_token) or "", none_if_unset(arguments.agent_id)
-        outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, exact=True))
+        parent = arguments.parent_session_token
+        outcome = await service.sessions.start(StartInput(arguments.workflow_id, agent, token, parent, exact=True))
         forget_delivered(context, outcome, token)
         return render_reply(context, started_json(outcome), outcome)
 

@@ -29,6 +29,9 @@ class StartSession(msgspec.Struct):
     ]
     session_token: ResumedToken | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
+    parent_session_token: Annotated[
+        str, Meta(description="Makes the fresh session a child of this one, for a workflow that the activity starts.")
+    ] = ""
 
 
 class GetWorkflow(msgspec.Struct):
