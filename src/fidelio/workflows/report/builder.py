@@ -16,7 +16,8 @@ from fidelio.definitions.conditions import Truth, holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
-from fidelio.engine.loops import StepReport, find_missing_iterations, list_left_out
+from fidelio.engine.iterations import StepReport
+from fidelio.engine.loops import find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -216,7 +217,7 @@ def _add_loop_omissions(builder: _Builder, visit: Visit) -> None:
     if definition is None:
         return
     missing = find_missing_iterations(definition, record, builder.visit_state.reports)
-    texts = [phrases.missing_iteration(found.loop, found.iteration, found.steps) for found in missing if not found.doubt]
+    texts = [phrases.missing_iteration(found.loop, found.iteration, found.names) for found in missing if not found.doubt]
     left_out = [phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record)]
     _add_differences(visit, [*texts, *left_out])
 
