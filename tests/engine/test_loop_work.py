@@ -105,12 +105,15 @@ def test_each_step_of_each_iteration_has_an_entry(manifest: list[StepReport], la
 
 
 @proves("engine.loops-are-work")
-@pytest.mark.parametrize("items", [["a", "a"], [{"id": 1, "tags": ["x"]}, {"id": 2}], [1, True], [None, "a"], [[1.0], [2]]])
+@pytest.mark.parametrize(
+    "items", [["a", "a"], [{"id": 1, "tags": ["x"]}, {"id": 2}], [1, True], [None, "a"], [[1.0], [2]], [float("inf"), "\ud800"]]
+)
 def test_items_of_every_kind_name_their_iteration(items: list[Any]) -> None:
     manifest = [entry(name, item=item) for item in items for name in ("write", "check")]
     record = knows(items=items)
 
     assert refused(LIST, record, manifest) == ""
+    assert len(encode_manifest(manifest)) == 4
     assert [found.iteration for found in assign_iterations(LIST, record, manifest)] == [1, 1, 2, 2]
 
 
@@ -293,6 +296,18 @@ def test_the_event_keeps_the_iteration_and_a_short_item() -> None:
     ]
 
 
+@proves("engine.loops-are-work")
+def test_an_item_that_is_nested_too_deep_is_only_foreign() -> None:
+    nested: Any = []
+    for _ in range(50_000):
+        nested = [nested]
+
+    manifest = assign_iterations(LIST, knows(items=["a"]), [entry("write", item=nested), *full(1)])
+
+    assert "does not go over these items" in refused(LIST, knows(items=["a"]), manifest)
+    assert encode_manifest(manifest)[0].keys() >= {"step_id", "output"}
+
+
 lists = st.lists(st.sampled_from(["a", "b", 1, True, {"k": "v"}]), max_size=5)
 pairs = st.sets(st.tuples(st.integers(1, 5), st.sampled_from(["write", "check"])))
 
@@ -352,7 +367,7 @@ ROUNDS = workflow(
 def enter(record: Record, target: str, *manifest: StepReport) -> Record:
     drafts = draft_loop_entry(ROUNDS, record, target, manifest)
     informed = fold_drafts(record, drafts, 0)
-    assert check_step_manifest(ROUNDS, informed, manifest, target=target) == []
+    assert check_step_manifest(ROUNDS, informed, manifest, inward=target != "one") == []
     return fold_drafts(informed, draft_transition(ROUNDS, informed, target), 0)
 
 
@@ -367,7 +382,7 @@ def test_a_loop_through_activities_is_walked_in_every_iteration() -> None:
         record = enter(record, "three")
         record = enter(record, "one")
 
-    assert check_loops(ROUNDS, record, (), "four") == []
+    assert check_loops(ROUNDS, record, ()) == []
     assert list(find_missing_iterations(ROUNDS, record, ())) == list[MissingIteration]()
 
 
@@ -376,10 +391,10 @@ def test_a_loop_through_activities_is_not_left_halfway() -> None:
     record = knows(items=["a", "b"])
     informed = fold_drafts(record, draft_loop_entry(ROUNDS, record, "two"), 0)
 
-    (problem,) = check_loops(ROUNDS, informed, (), "two")
+    (problem,) = check_loops(ROUNDS, informed, (), inward=True)
     assert "[1: write]" in problem.sentence
     assert draft_loop_entry(ROUNDS, record, "three") == []
     back = enter(enter(enter(record, "two", entry("write")), "three"), "one")
-    (problem,) = check_loops(ROUNDS, back, (), "four")
+    (problem,) = check_loops(ROUNDS, back, ())
     assert "[2: write, two, three]" in problem.sentence
     assert draft_loop_entry(ROUNDS, knows(items=[]), "two") == draft_loop_entry(ROUNDS, at("one"), "two") == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 # A sentence names so many groups of iterations.
 MAX_GROUPS = 20
+# Items that are nested deeper are compared and stored only down to this depth.
+MAX_DEPTH = 32
 
 
 class StepReport(msgspec.Struct, frozen=True):
@@ -70,14 +73,19 @@ def has_item(entry: StepReport) -> bool:
 
 def item_key(item: Any) -> str:
     """A text that is equal for equal JSON values: 1 is 1.0, and not true."""
-    return json.dumps(_with_whole_numbers(item), sort_keys=True)
+    return json.dumps(_normalize(item, MAX_DEPTH), sort_keys=True, ensure_ascii=False)
 
 
-def _with_whole_numbers(value: Any) -> Any:
+def _normalize(value: Any, depth: int) -> Any:
+    if not depth:
+        # An agent can nest an item as deep as it likes, and encoding it could exhaust the stack.
+        return "..."
     if isinstance(value, Mapping):
-        return {key: _with_whole_numbers(item) for key, item in value.items()}
+        return {key: _normalize(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_whole_numbers(item) for item in value]
+        return [_normalize(item, depth - 1) for item in value]
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -92,4 +100,4 @@ def describe_groups(missing: Sequence[MissingIteration]) -> list[str]:
 
 
 def shorten_item(item: Any) -> str:
-    return json.dumps(item, ensure_ascii=False)[: phrases.MAX_NAME_LENGTH]
+    return item_key(item)[: phrases.MAX_NAME_LENGTH]

@@ -76,15 +76,15 @@ def list_left_out(workflow: Workflow, record: Record) -> list[tuple[str, int]]:
     return [(name, count) for name, count in counts if count > 0]
 
 
-def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepReport], target: str = "") -> list[Problem]:
-    """The problems of the loops of the activity that is left: one sentence for each loop with what is missing.
+def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepReport], *, inward: bool = False) -> list[Problem]:
+    """The problems of the loops of the activity that is left: a sentence for each loop with what is missing.
 
-    If `target` is the next activity of a running loop, the loops before it and the steps of its iteration have to be done.
+    `inward`: the next activity of the running loop is entered. Then the loops before it and the steps of its iteration have to
+    be done.
     """
     loops, running = _list_loops(workflow, record), record.here.running
     assigned = assign_iterations(workflow, record, manifest) if loops else []
-    following = find_next_loop_activity(workflow, record, record.here)
-    if running is None or following is None or following[0] != target:
+    if running is None or not inward:
         return [problem for loop in loops for problem in loop.check(loop.collect_entries(assigned))]
     *before, current = loops[: [loop.loop.id for loop in loops].index(running.loop) + 1]
     missing = [
@@ -93,6 +93,12 @@ def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepRepor
     unfinished = [replace(found, activities=()) for found in missing if found.steps]
     problems = [problem for loop in before for problem in loop.check(loop.collect_entries(assigned))]
     return [*problems, *current.describe_missing(unfinished)]
+
+
+def enters_loop_activity(workflow: Workflow, record: Record, target: str) -> bool:
+    """Whether the target is the next activity of the running loop."""
+    following = find_next_loop_activity(workflow, record, record.here)
+    return following is not None and following[0] == target
 
 
 def draft_loop_entry(workflow: Workflow, record: Record, target: str, manifest: Sequence[StepReport] = ()) -> list[EventDraft]:
@@ -108,8 +114,7 @@ def draft_loop_entry(workflow: Workflow, record: Record, target: str, manifest: 
     for work in loops:
         if target in work.loop.activities and work.loop.id not in finished:
             drafts = work.draft_next_iteration(finished)
-            following = find_next_loop_activity(workflow, fold_drafts(record, drafts, 0), fold_drafts(record, drafts, 0).here)
-            return drafts if following is not None and following[0] == target else []
+            return drafts if enters_loop_activity(workflow, fold_drafts(record, drafts, 0), target) else []
         finished += [work.loop.id] if not any(work.find_missing(work.collect_entries(assigned))) else []
     return []
 
@@ -213,7 +218,7 @@ class _LoopWork(msgspec.Struct, frozen=True):
             yield Problem("missing-iterations", sentence, suggest_entry(found[0]), doubt=doubt)
 
     def draft_next_iteration(self, finished: Sequence[str]) -> list[EventDraft]:
-        """The event that begins the next iteration, if it is certain that there is one."""
+        """The event that begins the next iteration, if it is certain that the loop has another."""
         running = self.record.here.running if self._begun else None
         more = (
             has_first_iteration(self.loop, self.record, self.values)
@@ -306,7 +311,7 @@ class _LoopWork(msgspec.Struct, frozen=True):
         return self._count_due_by_condition(reached, begun)
 
     def _count_due_by_condition(self, reached: int, begun: int) -> _Due:
-        """A further iteration is due if the condition holds; the first one of a `doWhile` loop always is."""
+        """A further iteration is due if the condition holds; the first iteration of a `doWhile` loop always is."""
         condition = self.loop.condition
         truth = holds(condition, self.values) if condition is not None else False
         reported = holds(condition, self.reported, reported_only=True) if condition is not None else None

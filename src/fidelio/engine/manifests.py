@@ -20,7 +20,7 @@ import msgspec
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
-from fidelio.engine.iterations import StepReport, find_stray_iterations
+from fidelio.engine.iterations import StepReport, find_stray_iterations, item_key
 from fidelio.engine.loops import check_loops
 from fidelio.engine.record import EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values
@@ -76,12 +76,12 @@ def check_step_manifest(
     *,
     leaving: bool = True,
     per_iteration: bool = True,
-    target: str = "",
+    inward: bool = False,
 ) -> list[Problem]:
     """The problems of the manifest of the current activity. Steps can be missing only if the activity is left (`leaving`).
 
-    `per_iteration`: checkpoints of loops are asked in every iteration, and not all when the activity is entered. `target` is
-    the activity that is entered next; it may belong to a loop of the current one.
+    `per_iteration`: checkpoints of loops are asked in every iteration, and not all when the activity is entered. `inward`:
+    the next activity of a running loop is entered.
     """
     activity = workflow.activity(record.activity)
     if activity is None or not (activity.steps or activity.loops):
@@ -89,7 +89,7 @@ def check_step_manifest(
     if manifest is None:
         needed = _find_required_steps(workflow, record, activity) if leaving else []
         lacking = [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
-        return [*lacking, *(check_loops(workflow, record, (), target) if leaving else ())]
+        return [*lacking, *(check_loops(workflow, record, (), inward=inward) if leaving else ())]
     return [
         *(_find_missing(_find_required_steps(workflow, record, activity), manifest) if leaving else ()),
         *(_find_undecided(workflow, record, activity, manifest) if leaving else ()),
@@ -98,7 +98,7 @@ def check_step_manifest(
         *_find_out_of_order(activity, manifest),
         *_find_empty(manifest),
         *find_stray_iterations(activity, manifest),
-        *(check_loops(workflow, record, manifest, target) if leaving else ()),
+        *(check_loops(workflow, record, manifest, inward=inward) if leaving else ()),
         *_find_unanswered(workflow, record, activity, manifest),
         *(_find_missing_iterations(record, activity, manifest) if per_iteration else ()),
     ]
@@ -183,8 +183,8 @@ def _encode_entry(entry: StepReport, limit: int) -> dict[str, Any]:
     encoded: dict[str, Any] = {"step_id": entry.step_id[:200], "output": entry.output[:limit]}
     if entry.iteration is not None:
         encoded["iteration"] = entry.iteration
-    has_item = entry.item is not msgspec.UNSET and len(json.dumps(entry.item)) <= MAX_ITEM_LENGTH
-    return {**encoded, "item": entry.item} if has_item else encoded
+    text = item_key(entry.item) if entry.item is not msgspec.UNSET else ""
+    return {**encoded, "item": json.loads(text)} if 0 < len(text) <= MAX_ITEM_LENGTH else encoded
 
 
 # Characters that look like nothing although they count as letters or symbols.

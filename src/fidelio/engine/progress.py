@@ -57,9 +57,9 @@ def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tup
     Inside the activity an agent can make the list longer, but not shorter: otherwise it could report an empty list instead of
     doing the work. The actions of the steps of the loop do not change its list either. What an answer sets counts as it is.
     """
-    listed, kept = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
-    replaced = find_author(record, loop.over or "").startswith(_BY_WORK) and len(kept) > len(listed or ())
-    return tuple(kept) if replaced else listed
+    listed, earlier = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
+    replaced = find_author(record, loop.over or "").startswith(_BY_WORK) and len(earlier) > len(listed or ())
+    return tuple(earlier) if replaced else listed
 
 
 def find_author(record: Record, name: str) -> str:

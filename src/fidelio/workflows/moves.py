@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.loops import assign_iterations, check_loops, draft_loop_entry
+from fidelio.engine.loops import assign_iterations, check_loops, draft_loop_entry, enters_loop_activity
 from fidelio.engine.manifests import (
     ActivityReport,
     StepReport,
@@ -183,11 +183,12 @@ class MoveService:
         """
         workflow, leaving = definition.workflow, move.to != record.activity
         again = not leaving and new_visit is not False and starts_new_visit(workflow, informed, move.claim, candidates)
+        inward = enters_loop_activity(workflow, informed, move.to)
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
             *check_required_variables(workflow, informed),
             *definition.drift,
-            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration, target=move.to),
+            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration, inward=inward),
             # A new visit of the same activity ends the old one: its loops must not be left behind unfinished.
             *(check_loops(workflow, informed, move.steps or ()) if again else ()),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),

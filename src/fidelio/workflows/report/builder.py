@@ -72,7 +72,7 @@ class _Builder(msgspec.Struct):
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
     visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
-    held_when_asked: dict[str, bool] = msgspec.field(default_factory=dict)
+    held_when_opened: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""
@@ -295,7 +295,7 @@ def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None
         visit.answers.append(ReportedAnswer(checkpoint, _find_question(builder, visit, checkpoint), entry["request"], time))
         activity = builder.activity(visit.activity)
         known = find_checkpoint(activity, checkpoint) if activity is not None else None
-        builder.held_when_asked[entry["request"]] = known is not None and builder.evaluate(known) is True
+        builder.held_when_opened[entry["request"]] = known is not None and builder.evaluate(known) is True
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
@@ -318,14 +318,14 @@ def _on_answered(builder: _Builder, event: Event) -> None:
 
 
 def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str]:
-    """Yield how the answer falls short of its checkpoint: dismissed without need, or not given by a person who was demanded."""
+    """Yield how the answer falls short of its checkpoint: dismissed without need, or not from a person who was demanded."""
     waiting = next((entry for entry in builder.record.pending if entry.request == answer.request), None)
     checkpoint = builder.find_checkpoint(waiting) if waiting is not None else None
     if builder.definition is None or waiting is None or checkpoint is None:
         return
     if answer.state == "dismissed":
         # A condition that held when it was asked may have been changed in order to get rid of the question.
-        if builder.held_when_asked.get(answer.request) or builder.evaluate(checkpoint) is not False:
+        if builder.held_when_opened.get(answer.request) or builder.evaluate(checkpoint) is not False:
             yield phrases.checkpoint_dismissed(checkpoint.id)
     elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
         yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
