@@ -72,7 +72,7 @@ class _Builder(msgspec.Struct):
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
     visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
-    held_when_opened: dict[str, bool] = msgspec.field(default_factory=dict)
+    initially_due: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""
@@ -295,7 +295,7 @@ def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None
         visit.answers.append(ReportedAnswer(checkpoint, _find_question(builder, visit, checkpoint), entry["request"], time))
         activity = builder.activity(visit.activity)
         known = find_checkpoint(activity, checkpoint) if activity is not None else None
-        builder.held_when_opened[entry["request"]] = known is not None and builder.evaluate(known) is True
+        builder.initially_due[entry["request"]] = known is not None and builder.evaluate(known) is True
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
@@ -325,7 +325,7 @@ def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str
         return
     if answer.state == "dismissed":
         # A condition that held when it was asked may have been changed in order to get rid of the question.
-        if builder.held_when_opened.get(answer.request) or builder.evaluate(checkpoint) is not False:
+        if builder.initially_due.get(answer.request) or builder.evaluate(checkpoint) is not False:
             yield phrases.checkpoint_dismissed(checkpoint.id)
     elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
         yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
