@@ -201,6 +201,20 @@ def test_a_list_that_an_answer_or_the_definition_sets_counts_as_it_is() -> None:
 
 
 @proves("engine.loops-list-stays")
+def test_a_mode_that_the_agent_switches_on_does_not_shorten_a_default_list() -> None:
+    short = workflow(
+        activity("one", loops=[loop("each", "forEach", over="items", steps=steps("write"))]),
+        variables=[variable("items", "array", defaultValue=["a", "b"]), variable("quick")],
+        modes=[{"id": "quick", "name": "Quick", "activationVariable": "quick", "defaults": {"items": []}}],
+    )
+    before = fold_drafts(started(), draft_report(short, started(), {"quick": True}, "worker"), 0)
+    inside = fold_drafts(at("one"), draft_report(short, at("one"), {"quick": True}, "worker"), 0)
+
+    assert missing(short, fold_drafts(before, [entered("one")], 0), []) == []
+    assert [number for number, _ in missing(short, inside, [])] == [1, 2]
+
+
+@proves("engine.loops-list-stays")
 def test_single_moves_go_over_the_list_that_was_known_too() -> None:
     record = knows(items=["a", "b"])
     shorter = fold_drafts(record, draft_report(LIST, record, {"items": []}, "worker"), 0)

@@ -362,3 +362,21 @@ async def test_what_a_parent_passes_counts_in_its_child(settings: Settings, libr
     assert child.warnings == []
     assert not moved.is_error, moved.text
     assert "[owner]" in other.warnings[0]
+
+
+@proves("workflows.required-variables")
+@pytest.mark.usefixtures("housing")
+async def test_a_child_of_the_navigator_waits_for_what_nobody_has_passed(settings: Settings, library: Path) -> None:
+    (library / "house.yaml").write_text(HOUSE.replace(", passContext: [owner]", ""))
+    async with playing(settings, library, dialect="navigator", fidelity="enforce") as play:
+        state = (await play("nav_start", workflow_id="house", initial_variables={"owner": "Ada"})).json["state"]
+        step = {"action": "complete_step", "step_id": "dig", "output": "Dug."}
+        child = (await play("nav_action", state=state, **step)).json
+        enter = {"state": child["state"], "action": "transition", "activity_id": "build"}
+        without = await play("nav_action", **enter)
+        with_it = await play("nav_action", **enter, variables={"owner": "Ada"})
+
+    assert child["position"]["workflow"] == "annex"
+    assert "Report owner in `variables`." in child["availableActions"]["blocked"][0]["reason"]
+    assert without.is_error
+    assert not with_it.is_error, with_it.text

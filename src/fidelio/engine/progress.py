@@ -13,12 +13,13 @@ import msgspec
 
 from fidelio.definitions.conditions import Truth, holds, look_up
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_instance, find_unattached_checkpoints
+from fidelio.engine.record import BY_ANSWER
 from fidelio.engine.scope import collect_values
 from fidelio.engine.state import ActivityVisit, LoopIteration, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
-# Prefixes of the authors of variables that change with the work: reports of agents and actions of steps.
-_BY_WORK = ("agent:", "step:")
+# Prefixes of authors whose lists count as they are, also if they are shorter: answers, actions on entry and exit, and children.
+_BY_OTHERS = (BY_ANSWER, "entry:", "exit:", "child:")
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
@@ -58,8 +59,8 @@ def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tup
     doing the work. The actions of the steps of the loop do not change its list either. What an answer sets counts as it is.
     """
     listed, earlier = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
-    replaced = find_author(record, loop.over or "").startswith(_BY_WORK) and len(earlier) > len(listed or ())
-    return tuple(earlier) if replaced else listed
+    is_given = find_author(record, loop.over or "").startswith(_BY_OTHERS)
+    return tuple(earlier) if len(earlier) > len(listed or ()) and not is_given else listed
 
 
 def find_author(record: Record, name: str) -> str:
