@@ -28,9 +28,9 @@ from fidelio.engine.iterations import (
     shorten_item,
     suggest_entry,
 )
-from fidelio.engine.progress import find_author, find_due_items, find_loop_items, has_first_iteration, has_next_iteration
+from fidelio.engine.progress import find_author, find_due_items, has_first_iteration, has_next_iteration
 from fidelio.engine.record import BY_ANSWER, LOOP_ADVANCED, EventDraft, fold_drafts
-from fidelio.engine.scope import collect_reported_values, collect_values, find_skipped_activities
+from fidelio.engine.scope import collect_reported_values, collect_values, find_loop_items, find_skipped_activities
 from fidelio.engine.state import Problem, Record
 from fidelio.engine.transitions import find_next_loop_activity
 from fidelio.engine.variables import find_unset_variables, suggest_report, was_settled_before

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from fidelio.definitions.conditions import Truth, holds, look_up
+from fidelio.definitions.conditions import Truth, holds
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_instance, find_unattached_checkpoints
 from fidelio.engine.record import BY_ANSWER
-from fidelio.engine.scope import collect_values
+from fidelio.engine.scope import collect_values, find_loop_items
 from fidelio.engine.state import ActivityVisit, LoopIteration, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
@@ -44,12 +44,6 @@ def has_next_iteration(loop: Loop, running: LoopIteration, values: Mapping[str, 
     if loop.type == "forEach":
         return running.iteration < len(running.items or ())
     return _while_holds(loop, values)
-
-
-def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """The items of a `forEach` loop, if they are known."""
-    found = look_up(loop.over, values) if loop.over else None
-    return tuple(found) if isinstance(found, list | tuple) else None
 
 
 def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tuple[Any, ...] | None:

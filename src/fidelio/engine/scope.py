@@ -57,6 +57,12 @@ def find_running_loop(workflow: Workflow, visit: ActivityVisit) -> Loop | None:
     return next((loop for loop in activity.loops if loop.id == running.loop), None)
 
 
+def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """The items of a `forEach` loop, if they are known."""
+    found = look_up(loop.over, values) if loop.over else None
+    return tuple(found) if isinstance(found, list | tuple) else None
+
+
 def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:
     """The modes whose activation variable is true. Its declared default counts, the defaults of other modes do not."""
     for mode in workflow.modes:

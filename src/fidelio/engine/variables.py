@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from fidelio.definitions.conditions import MISSING, holds, is_equal, list_variables, look_up, name_type
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, find_checkpoint
-from fidelio.engine.progress import find_loop_items
 from fidelio.engine.record import BY_ANSWER, VARIABLES_SET, EventDraft
-from fidelio.engine.scope import add_defaults, collect_reported_values, collect_values
+from fidelio.engine.scope import add_defaults, collect_reported_values, collect_values, find_loop_items
 from fidelio.engine.state import Problem, Record, Refusal
 
 if TYPE_CHECKING:
