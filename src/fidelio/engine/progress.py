@@ -53,8 +53,8 @@ def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tup
     doing the work. The actions of the steps of the loop do not change its list either. What an answer sets counts as it is.
     """
     listed, earlier = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
-    is_given = find_author(record, loop.over or "").startswith(_BY_OTHERS)
-    return tuple(earlier) if len(earlier) > len(listed or ()) and not is_given else listed
+    is_settled = find_author(record, loop.over or "").startswith(_BY_OTHERS)
+    return tuple(earlier) if len(earlier) > len(listed or ()) and not is_settled else listed
 
 
 def find_author(record: Record, name: str) -> str:
