@@ -58,6 +58,7 @@ class Replay(ABC):
         self.settings = settings
         self._workflow = workflow
         self._done: list[dict[str, str]] = []
+        self._known: dict[str, Any] = {}
         self.activity = ""
         self.token = ""
 
@@ -69,7 +70,9 @@ class Replay(ABC):
         return str((await self.play("get_trace", session_token=self.token)).json["traceId"])
 
     async def _play(self, kind: str, body: dict[str, Any]) -> None:
-        if kind in (ENTERED, COMPLETED):
+        if kind == STARTED:
+            self._known = body.get("variables", {})
+        elif kind in (ENTERED, COMPLETED):
             await self.leave()
             await self._move(body.get("activity", "__terminal__"))
         elif kind == STEP_COMPLETED and not body.get("loop"):
@@ -91,7 +94,7 @@ class Replay(ABC):
         return author.startswith("agent:") or (found is not None and step not in [one.id for one in found.steps])
 
     async def _move(self, activity: str) -> None:
-        more = {"step_manifest": self._done} if self.activity else {}
+        more = {"step_manifest": self._done} if self.activity else {"variables": self._known}
         self.took(await self.entered(activity, **more))
         self.activity, self._done = activity, []
 

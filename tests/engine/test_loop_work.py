@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.definitions.models import Workflow
-from fidelio.engine.loops import MissingIteration, StepReport, assign_iterations, check_loops, find_missing_iterations
+from fidelio.engine.iterations import MissingIteration, StepReport
+from fidelio.engine.loops import assign_iterations, check_loops, find_missing_iterations
 from fidelio.engine.manifests import check_step_manifest, encode_manifest
 from fidelio.engine.moves import describe_situation
 from fidelio.engine.record import VARIABLES_SET, EventDraft, Record, fold_drafts
@@ -102,12 +103,15 @@ def test_each_step_of_each_iteration_has_an_entry(manifest: list[StepReport], la
 
 
 @proves("engine.loops-are-work")
-@pytest.mark.parametrize("items", [["a", "a"], [{"id": 1, "tags": ["x"]}, {"id": 2}], [1, True], [None, "a"], [[1.0], [2]]])
+@pytest.mark.parametrize(
+    "items", [["a", "a"], [{"id": 1, "tags": ["x"]}, {"id": 2}], [1, True], [None, "a"], [[1.0], [2]], [float("inf"), "\ud800"]]
+)
 def test_items_of_every_kind_name_their_iteration(items: list[Any]) -> None:
     manifest = [entry(name, item=item) for item in items for name in ("write", "check")]
     record = knows(items=items)
 
     assert refused(LIST, record, manifest) == ""
+    assert len(encode_manifest(manifest)) == 4
     assert [found.iteration for found in assign_iterations(LIST, record, manifest)] == [1, 1, 2, 2]
 
 
@@ -192,6 +196,20 @@ def test_a_list_that_an_answer_or_the_definition_sets_counts_as_it_is() -> None:
     answered = EventDraft(VARIABLES_SET, {"variables": {"items": ["a"]}, "by": "checkpoint:one/ask/yes"})
 
     assert missing(LIST, fold_drafts(shorter, [answered], 0), []) == [(1, ("write", "check"))]
+
+
+@proves("engine.loops-list-stays")
+def test_a_mode_that_the_agent_switches_on_does_not_shorten_a_default_list() -> None:
+    short = workflow(
+        activity("one", loops=[loop("each", "forEach", over="items", steps=steps("write"))]),
+        variables=[variable("items", "array", defaultValue=["a", "b"]), variable("quick")],
+        modes=[{"id": "quick", "name": "Quick", "activationVariable": "quick", "defaults": {"items": []}}],
+    )
+    before = fold_drafts(started(), draft_report(short, started(), {"quick": True}, "worker"), 0)
+    inside = fold_drafts(at("one"), draft_report(short, at("one"), {"quick": True}, "worker"), 0)
+
+    assert missing(short, fold_drafts(before, [entered("one")], 0), []) == []
+    assert [number for number, _ in missing(short, inside, [])] == [1, 2]
 
 
 @proves("engine.loops-list-stays")
@@ -288,6 +306,18 @@ def test_the_event_keeps_the_iteration_and_a_short_item() -> None:
         {"iteration": 1, "item": "a"},
         {"iteration": 2, "item": None},
     ]
+
+
+@proves("engine.loops-are-work")
+def test_an_item_that_is_nested_too_deep_is_only_foreign() -> None:
+    nested: Any = []
+    for _ in range(50_000):
+        nested = [nested]
+
+    manifest = assign_iterations(LIST, knows(items=["a"]), [entry("write", item=nested), *full(1)])
+
+    assert "does not go over these items" in refused(LIST, knows(items=["a"]), manifest)
+    assert encode_manifest(manifest)[0].keys() >= {"step_id", "output"}
 
 
 lists = st.lists(st.sampled_from(["a", "b", 1, True, {"k": "v"}]), max_size=5)

@@ -54,8 +54,8 @@ async def test_a_check_fails_on_a_difference_and_on_nothing_else(
         yielded = await yield_checkpoint(client)
         fidelio("answer", yielded["request_id"], "none")
         look = [{"step_id": step, "output": "done"} for step in ("look", "ask")]
-        move = {"session_token": yielded["checkpoint_handle"], "activity_id": "farewell"}
-        moved = await call(client, "next_activity", **move, step_manifest=look)
+        token = yielded["checkpoint_handle"]
+        moved = await call(client, "next_activity", session_token=token, activity_id="farewell", step_manifest=look)
         session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
         faithful = fidelio("report", session, "--check", *options)
         await call(client, "next_activity", session_token=moved["session_token"], activity_id="__terminal__")

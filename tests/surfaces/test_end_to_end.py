@@ -25,7 +25,7 @@ def text_of(result: CallToolResult) -> str:
     return block.text
 
 
-async def call(client: Client, tool: str, **arguments: str) -> dict[str, Any]:
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await raw(client, tool, **arguments)
     assert not result.is_error, text_of(result)
     return dict(json.loads(text_of(result)))

@@ -188,6 +188,68 @@ async def test_iterations_that_another_dialect_began_are_completed_there(
     assert report.differences == []
 
 
+TOUR = """
+id: tour
+version: 1.0.0
+title: Tour
+initialActivity: plan
+variables: [{name: towns, type: array, defaultValue: [Oslo, Rome]}]
+activities:
+  - id: plan
+    version: 1.0.0
+    name: Plan
+    loops:
+      - {id: each, name: Each, type: forEach, over: towns, activities: [travel, play], steps: [{id: pack, name: Pack}]}
+    transitions: [{to: rest, isDefault: true}]
+  - {id: travel, version: 1.0.0, name: Travel}
+  - {id: play, version: 1.0.0, name: Play}
+  - {id: rest, version: 1.0.0, name: Rest}
+"""
+
+
+@proves("workflows.loops-are-work")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+async def test_a_loop_is_not_left_through_its_activities(settings: Settings, library: Path, dialect: str) -> None:
+    (library / "tour.yaml").write_text(TOUR)
+    async with playing(settings, library, dialect=dialect, fidelity="enforce") as play:
+        token = await play.start("tour")
+
+        async def go(target: str, *steps: str) -> ToolReply:
+            nonlocal token
+            manifest = [{"step_id": step, "output": "done"} for step in steps]
+            reply = await play("next_activity", session_token=token, activity_id=target, step_manifest=manifest)
+            token = token if reply.is_error else reply.token
+            return reply
+
+        await go("plan")
+        unpacked = await go("travel")
+        await go("travel", "pack")
+        early = [await go("__terminal__"), await go("plan"), await go("rest")]
+        walked = [await go("play"), await go("plan")]
+        half = await go("rest")
+        walked += [await go("travel", "pack"), await go("play"), await go("plan"), await go("rest")]
+    report = await report_of(settings)
+
+    assert "[1: pack]" in unpacked.text
+    assert all(reply.is_error for reply in early)
+    assert "[2: pack, travel, play]" in half.text
+    assert [reply.text for reply in walked if reply.is_error] == []
+    assert report.differences == []
+
+
+@proves("workflows.loops-are-work")
+async def test_a_loop_through_activities_that_nobody_walks_is_a_difference(settings: Settings, library: Path) -> None:
+    (library / "tour.yaml").write_text(TOUR)
+    async with playing(settings, library) as play:
+        token = await play.start("tour")
+        token = (await play("next_activity", session_token=token, activity_id="plan")).token
+        moved = await play("next_activity", session_token=token, activity_id="rest", step_manifest=[])
+    report = await report_of(settings)
+
+    assert len(moved.warnings) == 1
+    assert [text.partition(": ")[2][:11] for text in report.differences] == ["Iteration 1", "Iteration 2"]
+
+
 @proves("workflows.blank-outputs")
 @pytest.mark.parametrize(
     "blank",
@@ -300,3 +362,21 @@ async def test_what_a_parent_passes_counts_in_its_child(settings: Settings, libr
     assert child.warnings == []
     assert not moved.is_error, moved.text
     assert "[owner]" in other.warnings[0]
+
+
+@proves("workflows.required-variables")
+@pytest.mark.usefixtures("housing")
+async def test_a_child_of_the_navigator_waits_for_what_nobody_has_passed(settings: Settings, library: Path) -> None:
+    (library / "house.yaml").write_text(HOUSE.replace(", passContext: [owner]", ""))
+    async with playing(settings, library, dialect="navigator", fidelity="enforce") as play:
+        state = (await play("nav_start", workflow_id="house", initial_variables={"owner": "Ada"})).json["state"]
+        step = {"action": "complete_step", "step_id": "dig", "output": "Dug."}
+        child = (await play("nav_action", state=state, **step)).json
+        enter = {"state": child["state"], "action": "transition", "activity_id": "build"}
+        without = await play("nav_action", **enter)
+        with_it = await play("nav_action", **enter, variables={"owner": "Ada"})
+
+    assert child["position"]["workflow"] == "annex"
+    assert "Report owner in `variables`." in child["availableActions"]["blocked"][0]["reason"]
+    assert without.is_error
+    assert not with_it.is_error, with_it.text

@@ -8,7 +8,6 @@ single moves have carried out are on record and need not be reported again.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -19,38 +18,30 @@ from msgspec.structs import replace
 
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
-from fidelio.engine.progress import find_author, find_due_items
-from fidelio.engine.record import BY_ANSWER
-from fidelio.engine.scope import collect_reported_values, collect_values, find_loop_items
+from fidelio.engine.iterations import (
+    MAX_GROUPS,
+    MissingIteration,
+    StepReport,
+    describe_groups,
+    has_item,
+    item_key,
+    shorten_item,
+    suggest_entry,
+)
+from fidelio.engine.progress import find_author, find_due_items, has_first_iteration, has_next_iteration
+from fidelio.engine.record import BY_ANSWER, LOOP_ADVANCED, EventDraft, fold_drafts
+from fidelio.engine.scope import collect_reported_values, collect_values, find_loop_items, find_skipped_activities
 from fidelio.engine.state import Problem, Record
+from fidelio.engine.transitions import find_next_loop_activity
 from fidelio.engine.variables import find_unset_variables, suggest_report, was_settled_before
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Condition, Loop, Step, Workflow
 
-# A sentence names so many groups of iterations, and a report so many iterations of a loop.
-MAX_GROUPS = 20
+# A report names so many iterations of a loop.
 MAX_MISSING = 10_000
 # The iterations of an item, by the text of the item.
 _Numbers = dict[str, dict[int, None]]
-
-
-class StepReport(msgspec.Struct, frozen=True):
-    """An entry of a step manifest. A step of a loop has the number of its iteration, from 1, or the item of the loop."""
-
-    step_id: str
-    output: str
-    iteration: int | None = None
-    item: Any = msgspec.UNSET
-
-
-class MissingIteration(msgspec.Struct, frozen=True):
-    """An iteration that was due, and its steps that were not reported. `doubt`: only a default value says that it was due."""
-
-    loop: str
-    iteration: int
-    steps: tuple[str, ...]
-    doubt: bool = False
 
 
 def assign_iterations(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> list[StepReport]:
@@ -62,7 +53,7 @@ def assign_iterations(workflow: Workflow, record: Record, manifest: Sequence[Ste
     taken = {(entry.step_id, entry.iteration) for entry in manifest}
     result = list[StepReport]()
     for entry in manifest:
-        loop = loops.get(entry.step_id) if entry.iteration is None and _has_item(entry) else None
+        loop = loops.get(entry.step_id) if entry.iteration is None and has_item(entry) else None
         numbers = loop.find_numbers(entry.item) if loop is not None else ()
         free = next((number for number in numbers if (entry.step_id, number) not in taken), None)
         # A second entry for an item is doubled, not foreign: it gets the number that it repeats.
@@ -85,19 +76,47 @@ def list_left_out(workflow: Workflow, record: Record) -> list[tuple[str, int]]:
     return [(name, count) for name, count in counts if count > 0]
 
 
-def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepReport]) -> list[Problem]:
-    """The problems of the loops of the activity that is left: one sentence for each loop with what is missing."""
-    loops = _list_loops(workflow, record)
+def check_loops(workflow: Workflow, record: Record, manifest: Sequence[StepReport], *, inward: bool = False) -> list[Problem]:
+    """The problems of the loops of the activity that is left: a sentence for each loop with what is missing.
+
+    `inward`: the next activity of the running loop is entered. Then the loops before it and the steps of its iteration have to
+    be done.
+    """
+    loops, running = _list_loops(workflow, record), record.here.running
     assigned = assign_iterations(workflow, record, manifest) if loops else []
-    return [problem for loop in loops for problem in loop.check(loop.collect_entries(assigned))]
+    if running is None or not inward:
+        return [problem for loop in loops for problem in loop.check(loop.collect_entries(assigned))]
+    *before, current = loops[: [loop.loop.id for loop in loops].index(running.loop) + 1]
+    missing = [
+        found for found in current.find_missing(current.collect_entries(assigned)) if found.iteration <= running.iteration
+    ]
+    unfinished = [replace(found, activities=()) for found in missing if found.steps]
+    problems = [problem for loop in before for problem in loop.check(loop.collect_entries(assigned))]
+    return [*problems, *current.describe_missing(unfinished)]
 
 
-def find_stray_iterations(activity: Activity, manifest: Iterable[StepReport]) -> list[Problem]:
-    """Entries of steps outside of loops that name an iteration or an item."""
-    inside = {step.id for step in activity.loop_steps}
-    tagged = (entry for entry in manifest if entry.iteration is not None or (_has_item(entry) and entry.item is not None))
-    stray = dict.fromkeys(entry.step_id for entry in tagged if entry.step_id not in inside)
-    return [Problem("wrong-iterations", phrases.stray_iterations(stray))] if stray else []
+def enters_loop_activity(workflow: Workflow, record: Record, target: str) -> bool:
+    """Whether the target is the next activity of the running loop."""
+    following = find_next_loop_activity(workflow, record, record.here)
+    return following is not None and following[0] == target
+
+
+def draft_loop_entry(workflow: Workflow, record: Record, target: str, manifest: Sequence[StepReport] = ()) -> list[EventDraft]:
+    """The iteration that a move into the first activity of a loop begins, if no single move has begun it.
+
+    Without it an agent could leave a loop through one of its activities.
+    """
+    loops = _list_loops(workflow, record)
+    if find_next_loop_activity(workflow, record, record.here) is not None:
+        return []
+    assigned = assign_iterations(workflow, record, manifest) if loops else []
+    finished = list(record.here.loops_over)
+    for work in loops:
+        if target in work.loop.activities and work.loop.id not in finished:
+            drafts = work.draft_next_iteration(finished)
+            return drafts if enters_loop_activity(workflow, fold_drafts(record, drafts, 0), target) else []
+        finished += [work.loop.id] if not any(work.find_missing(work.collect_entries(assigned))) else []
+    return []
 
 
 class _Entries(msgspec.Struct, frozen=True):
@@ -146,30 +165,30 @@ class _LoopWork(msgspec.Struct, frozen=True):
     numbers: _Numbers
 
     def find_numbers(self, item: Any) -> Collection[int]:
-        return self.numbers.get(_item_key(item), ())
+        return self.numbers.get(item_key(item), ())
 
     def collect_entries(self, manifest: Iterable[StepReport]) -> _Entries:
         """The entries of the steps of this loop, after their iterations are assigned."""
         steps, counts = {step.id for step in self.loop.steps}, Counter[tuple[str, int]]()
         foreign, contradictions, unnamed = list[str](), list[str](), list[str]()
         for entry in manifest:
-            has_item = self.items is not None and _has_item(entry) and (entry.item is not None or self.find_numbers(None))
+            names_item = self.items is not None and has_item(entry) and (entry.item is not None or self.find_numbers(None))
             if entry.step_id not in steps:
                 continue
-            if entry.iteration is None and has_item:
-                foreign.append(f"{entry.step_id}: {_shorten(entry.item)}")
+            if entry.iteration is None and names_item:
+                foreign.append(f"{entry.step_id}: {shorten_item(entry.item)}")
             elif entry.iteration is None:
                 unnamed.append(entry.step_id)
-            elif has_item and entry.iteration not in self.find_numbers(entry.item):
-                contradictions.append(f"{entry.step_id} in {entry.iteration}: {_shorten(entry.item)}")
+            elif names_item and entry.iteration not in self.find_numbers(entry.item):
+                contradictions.append(f"{entry.step_id} in {entry.iteration}: {shorten_item(entry.item)}")
             else:
                 counts[entry.step_id, entry.iteration] += 1
         named = max((iteration for _, iteration in counts), default=0)
-        _count_unnamed(counts, unnamed, self._most)
+        self._count_unnamed(counts, unnamed)
         return _Entries(counts, named, tuple(foreign), tuple(contradictions))
 
     def check(self, entries: _Entries) -> Iterator[Problem]:
-        yield from self._check_missing(entries)
+        yield from self.describe_missing(self.find_missing(entries))
         yield from self._check_range(entries)
         name, declared = self.loop.id, Counter(step.id for step in self.loop.steps)
         twice = [f"{step} in {iteration}" for (step, iteration), count in entries.counts.items() if count > declared[step]]
@@ -188,16 +207,56 @@ class _LoopWork(msgspec.Struct, frozen=True):
         for iteration in range(1, min(due.count, MAX_MISSING) + 1) if not self._is_over else ():
             lacking = [step for step in self.loop.steps if not self._is_done(step, iteration, entries)]
             steps = tuple(step.id for step in lacking if self._is_certain(step, iteration))
-            if steps:
-                yield MissingIteration(self.loop.id, iteration, steps, doubt=iteration > due.certain)
+            activities = self._list_unvisited(iteration)
+            if steps or activities:
+                yield MissingIteration(self.loop.id, iteration, steps, activities, doubt=iteration > due.certain)
 
-    def _check_missing(self, entries: _Entries) -> Iterator[Problem]:
-        for doubt, group in groupby(self.find_missing(entries), lambda found: found.doubt):
+    def describe_missing(self, missing: Iterable[MissingIteration]) -> Iterator[Problem]:
+        for doubt, group in groupby(missing, lambda found: found.doubt):
             found = list(group)
-            example = {"step_id": found[0].steps[0], "output": "...", "iteration": found[0].iteration}
-            remedy = f"Do them and add an entry for each step and iteration, such as {json.dumps(example)}."
-            sentence = phrases.missing_iterations(self.loop.id, _describe_groups(found))
-            yield Problem("missing-iterations", sentence, remedy, doubt=doubt)
+            sentence = phrases.missing_iterations(self.loop.id, describe_groups(found))
+            yield Problem("missing-iterations", sentence, suggest_entry(found[0]), doubt=doubt)
+
+    def draft_next_iteration(self, finished: Sequence[str]) -> list[EventDraft]:
+        """The event that begins the next iteration, if it is certain that the loop has another."""
+        running = self.record.here.running if self._begun else None
+        more = (
+            has_first_iteration(self.loop, self.record, self.values)
+            if running is None
+            else has_next_iteration(self.loop, running, self.values)
+        )
+        items = None if self.items is None else list(self.items[: self.loop.max_iterations])
+        body = {
+            "activity": self.activity.id,
+            "loop": self.loop.id,
+            "iteration": self._begun + 1,
+            "items": items,
+            "at": len(self.activity.steps),
+            "loops_over": list(finished),
+        }
+        left_out = len(self.items or ()) - self.loop.max_iterations
+        return [EventDraft(LOOP_ADVANCED, body | ({"left_out": left_out} if left_out > 0 else {}))] if more else []
+
+    def _list_unvisited(self, iteration: int) -> tuple[str, ...]:
+        """The activities of the loop that this iteration has not entered."""
+        running, here = self.record.here.running, self.record.here
+        if not self.loop.activities or iteration < self._begun:
+            return ()
+        reached = running.entered if running is not None and iteration == self._begun else 0
+        excluded = {*find_skipped_activities(self.workflow, self.record), here.activity}
+        names = self.loop.activities[reached:]
+        return tuple(name for name in names if name not in excluded and self.workflow.activity(name) is not None)
+
+    def _count_unnamed(self, counts: Counter[tuple[str, int]], steps: Sequence[str]) -> None:
+        """Count entries without a number for the first iterations in which their steps are not reported."""
+        following = dict[str, int]()
+        for step in steps:
+            number = following.get(step, max(1, self._begun))
+            while counts[step, number]:
+                number += 1
+            following[step] = number + 1
+            if number <= self._most:
+                counts[step, number] += 1
 
     def _check_range(self, entries: _Entries) -> Iterator[Problem]:
         """Entries for iterations that the loop does not have. A mere default does not prove an agent wrong.
@@ -252,7 +311,7 @@ class _LoopWork(msgspec.Struct, frozen=True):
         return self._count_due_by_condition(reached, begun)
 
     def _count_due_by_condition(self, reached: int, begun: int) -> _Due:
-        """A further iteration is due if the condition holds; the first one of a `doWhile` loop always is."""
+        """A further iteration is due if the condition holds; the first iteration of a `doWhile` loop always is."""
         condition = self.loop.condition
         truth = holds(condition, self.values) if condition is not None else False
         reported = holds(condition, self.reported, reported_only=True) if condition is not None else None
@@ -313,49 +372,5 @@ def _find_items(record: Record, loop: Loop, values: Mapping[str, Any]) -> tuple[
     numbers: _Numbers = {}
     for known in (items, find_loop_items(loop, values), record.here.loop_items.get(loop.id)):
         for number, item in enumerate(known or (), start=1):
-            numbers.setdefault(_item_key(item), {})[number] = None
+            numbers.setdefault(item_key(item), {})[number] = None
     return items, numbers
-
-
-def _count_unnamed(counts: Counter[tuple[str, int]], steps: Sequence[str], most: int) -> None:
-    """Count entries without a number for the first iterations in which their steps are not reported."""
-    following = dict[str, int]()
-    for step in steps:
-        number = following.get(step, 1)
-        while counts[step, number]:
-            number += 1
-        following[step] = number + 1
-        if number <= most:
-            counts[step, number] += 1
-
-
-def _has_item(entry: StepReport) -> bool:
-    # Some clients send null for what they leave out, so null is an item only where the list has it.
-    return entry.item is not msgspec.UNSET
-
-
-def _item_key(item: Any) -> str:
-    """A text that is equal for equal JSON values: 1 is 1.0, and not true."""
-    return json.dumps(_with_whole_numbers(item), sort_keys=True)
-
-
-def _with_whole_numbers(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _with_whole_numbers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_whole_numbers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _describe_groups(missing: Sequence[MissingIteration]) -> list[str]:
-    """`1-3: write, check` for iterations in a row that lack the same steps."""
-    texts = list[str]()
-    for _, group in groupby(enumerate(missing), lambda pair: (pair[1].iteration - pair[0], pair[1].steps)):
-        found = [pair[1] for pair in group]
-        first, last = found[0].iteration, found[-1].iteration
-        texts.append(f"{first if first == last else f'{first}-{last}'}: {', '.join(found[0].steps)}")
-    return texts[:MAX_GROUPS] + ([f"and {len(texts) - MAX_GROUPS} more"] if len(texts) > MAX_GROUPS else [])
-
-
-def _shorten(item: Any) -> str:
-    return json.dumps(item, ensure_ascii=False)[: phrases.MAX_NAME_LENGTH]

@@ -20,10 +20,11 @@ import msgspec
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import find_checkpoint, find_unattached_checkpoints
-from fidelio.engine.loops import StepReport, check_loops, find_stray_iterations
+from fidelio.engine.iterations import StepReport, find_stray_iterations, item_key
+from fidelio.engine.loops import check_loops
 from fidelio.engine.record import EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.state import Problem, Record
+from fidelio.engine.state import Problem, Record, Refusal
 from fidelio.engine.transition_events import matches_any_transition
 from fidelio.engine.variables import (
     draft_step_variables,
@@ -42,6 +43,7 @@ __all__ = [
     "ActivityReport",
     "StepReport",
     "check_activity_manifest",
+    "check_manifest_size",
     "check_step_manifest",
     "check_unasked_checkpoints",
     "draft_reported_steps",
@@ -53,6 +55,7 @@ __all__ = [
 MAX_OUTPUT_LENGTH = 500
 MAX_OUTPUTS_LENGTH = 250_000
 MAX_ITEM_LENGTH = 200
+MAX_MANIFEST_LENGTH = 5_000_000
 # Large enough for a loop over several hundred items: an entry is needed for each step of each iteration.
 MAX_ENTRIES = 2_000
 MAX_PROBLEMS = 50
@@ -73,10 +76,12 @@ def check_step_manifest(
     *,
     leaving: bool = True,
     per_iteration: bool = True,
+    inward: bool = False,
 ) -> list[Problem]:
     """The problems of the manifest of the current activity. Steps can be missing only if the activity is left (`leaving`).
 
-    `per_iteration`: checkpoints of loops are asked in every iteration, and not all when the activity is entered.
+    `per_iteration`: checkpoints of loops are asked in every iteration, and not all when the activity is entered. `inward`:
+    the next activity of a running loop is entered.
     """
     activity = workflow.activity(record.activity)
     if activity is None or not (activity.steps or activity.loops):
@@ -84,7 +89,7 @@ def check_step_manifest(
     if manifest is None:
         needed = _find_required_steps(workflow, record, activity) if leaving else []
         lacking = [Problem("no-manifest", phrases.no_manifest(activity.id))] if needed else []
-        return [*lacking, *(check_loops(workflow, record, ()) if leaving else ())]
+        return [*lacking, *(check_loops(workflow, record, (), inward=inward) if leaving else ())]
     return [
         *(_find_missing(_find_required_steps(workflow, record, activity), manifest) if leaving else ()),
         *(_find_undecided(workflow, record, activity, manifest) if leaving else ()),
@@ -93,7 +98,7 @@ def check_step_manifest(
         *_find_out_of_order(activity, manifest),
         *_find_empty(manifest),
         *find_stray_iterations(activity, manifest),
-        *(check_loops(workflow, record, manifest) if leaving else ()),
+        *(check_loops(workflow, record, manifest, inward=inward) if leaving else ()),
         *_find_unanswered(workflow, record, activity, manifest),
         *(_find_missing_iterations(record, activity, manifest) if per_iteration else ()),
     ]
@@ -158,6 +163,15 @@ def check_activity_manifest(workflow: Workflow, manifest: Sequence[ActivityRepor
     return list(islice((problem for entry in manifest for problem in _check_activity_report(workflow, entry)), MAX_PROBLEMS))
 
 
+def check_manifest_size(manifest: Sequence[StepReport]) -> Refusal | None:
+    """Refuse a manifest that is too large to be read, at every level."""
+    length = sum(len(entry.output) for entry in manifest)
+    if length <= MAX_MANIFEST_LENGTH:
+        return None
+    sentence = f"The outputs of step_manifest have {length} characters; together they have at most {MAX_MANIFEST_LENGTH}."
+    return Refusal("manifest.too-large", sentence, "Say in a sentence what came of each step.")
+
+
 def encode_manifest(manifest: Iterable[StepReport]) -> list[dict[str, Any]]:
     """The manifest as it is stored in an event: bounded in number and length of its entries."""
     entries = list(manifest)[:MAX_ENTRIES]
@@ -169,8 +183,8 @@ def _encode_entry(entry: StepReport, limit: int) -> dict[str, Any]:
     encoded: dict[str, Any] = {"step_id": entry.step_id[:200], "output": entry.output[:limit]}
     if entry.iteration is not None:
         encoded["iteration"] = entry.iteration
-    has_item = entry.item is not msgspec.UNSET and len(json.dumps(entry.item)) <= MAX_ITEM_LENGTH
-    return {**encoded, "item": entry.item} if has_item else encoded
+    text = item_key(entry.item) if entry.item is not msgspec.UNSET else ""
+    return {**encoded, "item": json.loads(text)} if 0 < len(text) <= MAX_ITEM_LENGTH else encoded
 
 
 # Characters that look like nothing although they count as letters or symbols.

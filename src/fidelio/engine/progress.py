@@ -13,12 +13,13 @@ import msgspec
 
 from fidelio.definitions.conditions import Truth, holds
 from fidelio.engine.checkpoints import evaluate_condition, find_checkpoint, find_instance, find_unattached_checkpoints
+from fidelio.engine.record import BY_ANSWER
 from fidelio.engine.scope import collect_values, find_loop_items
 from fidelio.engine.state import ActivityVisit, LoopIteration, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
-# Prefixes of the authors of variables that change with the work: reports of agents and actions of steps.
-_BY_WORK = ("agent:", "step:")
+# Prefixes of authors whose lists count as they are, also if they are shorter: answers, actions on entry and exit, and children.
+_BY_OTHERS = (BY_ANSWER, "entry:", "exit:", "child:")
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Loop, Step, Workflow
@@ -51,9 +52,9 @@ def find_due_items(loop: Loop, record: Record, values: Mapping[str, Any]) -> tup
     Inside the activity an agent can make the list longer, but not shorter: otherwise it could report an empty list instead of
     doing the work. The actions of the steps of the loop do not change its list either. What an answer sets counts as it is.
     """
-    listed, kept = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
-    replaced = find_author(record, loop.over or "").startswith(_BY_WORK) and len(kept) > len(listed or ())
-    return tuple(kept) if replaced else listed
+    listed, earlier = find_loop_items(loop, values), record.here.loop_items.get(loop.id, ())
+    is_settled = find_author(record, loop.over or "").startswith(_BY_OTHERS)
+    return tuple(earlier) if len(earlier) > len(listed or ()) and not is_settled else listed
 
 
 def find_author(record: Record, name: str) -> str:

@@ -184,8 +184,8 @@ def draft_step_variables(workflow: Workflow, record: Record, step: Step, *, excl
     found = evaluate_set_actions(step.actions, collect_values(workflow, record)) if step.actions else {}
     changed = {name: value for name, value in found.items() if name not in exclude}
     body = {"variables": changed, "by": f"step:{record.activity}/{step.id}"}
-    kept = _keep_replaced_lists(workflow, record, changed, step=step.id) if changed else {}
-    return [EventDraft(VARIABLES_SET, {**body, **kept})] if changed else []
+    replaced = _keep_replaced_lists(workflow, record, changed, step=step.id) if changed else {}
+    return [EventDraft(VARIABLES_SET, {**body, **replaced})] if changed else []
 
 
 def evaluate_set_actions(actions: Iterable[Action], values: Mapping[str, Any]) -> dict[str, Any]:

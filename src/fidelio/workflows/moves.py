@@ -9,11 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.models import Activity, Workflow
-from fidelio.engine.loops import assign_iterations, check_loops
+from fidelio.engine.loops import assign_iterations, check_loops, draft_loop_entry, enters_loop_activity
 from fidelio.engine.manifests import (
     ActivityReport,
     StepReport,
     check_activity_manifest,
+    check_manifest_size,
     check_step_manifest,
     check_unasked_checkpoints,
     draft_reported_steps,
@@ -134,6 +135,8 @@ class MoveService:
         per_iteration: bool = True,
     ) -> WorkflowDecision[MoveResult]:
         self._refuse_move(call)
+        if (too_large := check_manifest_size(move.steps or ())) is not None:
+            raise refusal_error(too_large)
         ends = ends_workflow(definition.workflow, move.to)
         activity = None if ends else find_activity(self._unit, definition, move.to)
         # The library accepts variants of an id. The record must hold the canonical one, or later comparisons would fail.
@@ -141,6 +144,8 @@ class MoveService:
         report = self._unit.draft_report(definition.workflow, call, move.variables)
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
+        informed = fold_drafts(call.record, report, self._unit.clock())
+        report += draft_loop_entry(definition.workflow, informed, move.to, move.steps or ())
         informed = fold_drafts(call.record, report, self._unit.clock())
         candidates = list_transitions(definition.workflow, informed)
         warnings = self._check_move(
@@ -199,11 +204,12 @@ class MoveService:
         workflow, leaving = definition.workflow, move.to != record.activity
         steps = [entry.step_id for entry in move.steps or ()]
         again = not leaving and new_visit is not False and starts_new_visit(workflow, informed, move.claim, candidates)
+        inward = enters_loop_activity(workflow, informed, move.to)
         problems = [
             *check_transition(workflow, informed, move.to, move.claim, candidates=candidates),
             *check_required_variables(workflow, informed),
             *definition.drift,
-            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration),
+            *check_step_manifest(workflow, informed, move.steps, leaving=leaving, per_iteration=per_iteration, inward=inward),
             # A new visit of the same activity ends the old one: its loops must not be left behind unfinished.
             *(check_loops(workflow, informed, move.steps or ()) if again else ()),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),

@@ -74,8 +74,10 @@ class Pair:
 
     async def walk(self, workflow: str) -> Level:
         """To the end; what the rules alone have come to there."""
-        first = self.begin(workflow, {}, "agent:robot")
-        self.guide.took(await self.guide.play("nav_start", workflow_id=workflow, agent_id="robot"))
+        required = [variable.name for variable in self._library.workflow(workflow).variables if variable.required]
+        known = dict.fromkeys(required, "what is needed")
+        first = self.begin(workflow, known, "agent:robot")
+        self.guide.took(await self.guide.play("nav_start", workflow_id=workflow, agent_id="robot", initial_variables=known))
         for _ in range(MOST_MOVES):
             if first.record.status == "completed":
                 break

@@ -85,7 +85,7 @@ def draft_first_entry(workflow: Workflow, record: Record) -> list[EventDraft]:
 
 
 def refuse_missing_variables(workflow: Workflow, record: Record) -> None:
-    """Refuse to start without the required variables: the caller can still give them."""
+    """Refuse to start without the required variables: the caller can still supply them."""
     if missing := find_missing_required(workflow, record.variables):
         raise WorkflowRefusal(
             phrases.required_variables(workflow.id, missing),

@@ -41,7 +41,7 @@ async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Rep
 
 
 async def _report_child(ledger: Ledger, session: str, depth: int) -> Report:
-    """The report of a child; an empty one if the child is in the ledger of another server."""
+    """The report of a child; empty if the child is in the ledger of another server."""
     try:
         return await report_session(ledger, session, depth=depth)
     except SessionNotFound:

@@ -16,7 +16,8 @@ from fidelio.definitions.conditions import Truth, holds
 from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
-from fidelio.engine.loops import StepReport, find_missing_iterations, list_left_out
+from fidelio.engine.iterations import StepReport
+from fidelio.engine.loops import find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
@@ -71,7 +72,7 @@ class _Builder(msgspec.Struct):
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
     visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
-    held_when_asked: dict[str, bool] = msgspec.field(default_factory=dict)
+    initially_due: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add an event. Its handler runs with the record before the event."""
@@ -216,7 +217,7 @@ def _add_loop_omissions(builder: _Builder, visit: Visit) -> None:
     if definition is None:
         return
     missing = find_missing_iterations(definition, record, builder.visit_state.reports)
-    texts = [phrases.missing_iteration(found.loop, found.iteration, found.steps) for found in missing if not found.doubt]
+    texts = [phrases.missing_iteration(found.loop, found.iteration, found.names) for found in missing if not found.doubt]
     left_out = [phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record)]
     _add_differences(visit, [*texts, *left_out])
 
@@ -296,7 +297,7 @@ def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None
         visit.answers.append(ReportedAnswer(checkpoint, question, entry["request"], time, demanded=demanded))
         activity = builder.activity(visit.activity)
         known = find_checkpoint(activity, checkpoint) if activity is not None else None
-        builder.held_when_asked[entry["request"]] = known is not None and builder.evaluate(known) is True
+        builder.initially_due[entry["request"]] = known is not None and builder.evaluate(known) is True
 
 
 def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
@@ -319,14 +320,14 @@ def _on_answered(builder: _Builder, event: Event) -> None:
 
 
 def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str]:
-    """Yield how the answer falls short of its checkpoint: dismissed without need, or not given by a person who was demanded."""
+    """Yield how the answer falls short of its checkpoint: dismissed without need, or not from a person who was demanded."""
     waiting = next((entry for entry in builder.record.pending if entry.request == answer.request), None)
     checkpoint = builder.find_checkpoint(waiting) if waiting is not None else None
     if builder.definition is None or waiting is None or checkpoint is None:
         return
     if answer.state == "dismissed":
         # A condition that held when it was asked may have been changed in order to get rid of the question.
-        if builder.held_when_asked.get(answer.request) or builder.evaluate(checkpoint) is not False:
+        if builder.initially_due.get(answer.request) or builder.evaluate(checkpoint) is not False:
             yield phrases.checkpoint_dismissed(checkpoint.id)
     elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
         yield phrases.answer_below_demand(checkpoint.id, answer.assurance)

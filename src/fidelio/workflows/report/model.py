@@ -129,7 +129,6 @@ class Report(msgspec.Struct):
             ("The session was ended before its workflow was.", self.cancelled is not None),
             ("The session was rebuilt from a token whose seal could not be checked.", self.unverified),
             (ended, bool(self.ended_unchecked_by)),
-            ("The session cannot be read here, so it was not checked.", not self.workflow),
         ]
         changed = (f"The record was changed outside of Fidelio: {text}." for text in self.mismatches)
         return [*changed, *(text for text, holds in found if holds), *self.drift]
@@ -143,4 +142,5 @@ class Report(msgspec.Struct):
     def _iter_child_differences(self) -> Iterator[str]:
         for child in self.children:
             name = f"{child.workflow} ({child.session})" if child.workflow else child.session
-            yield from (f"{name}: {text}" for text in child.differences)
+            unread = [] if child.workflow else ["The session cannot be read here, so it was not checked."]
+            yield from (f"{name}: {text}" for text in [*unread, *child.differences])
