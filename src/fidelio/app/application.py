@@ -140,7 +140,7 @@ class Application:
     async def records(self) -> Records:
         """Sessions and events of every kind."""
         async with self._open_lock:
-            return Records(await self._open_ledger())
+            return Records(await self._open_ledger(), self.settings.home)
 
     async def inbox(self) -> Inbox:
         """The requests that wait for a person."""

@@ -5,13 +5,16 @@ Surfaces may import only the model of the ledger. What they need beyond the serv
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound
+from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
+from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
@@ -28,11 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["ChainVerdict", "Records", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
 
 
+# The states of a run whose agent may still write into its files.
+_RUNNING = frozenset({"queued", "starting", "running", "waiting"})
+
+
 class Records:
     """Sessions of every kind and their events."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, home: Home | None = None) -> None:
         self._ledger = ledger
+        self._home = home
 
     async def find(self, text: str) -> Session:
         """Find a session by its id, or else by its name. Raises `SessionNotFound`."""
@@ -90,6 +98,22 @@ class Records:
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         """Delete sessions for good. `expect`: their last sequence numbers, else `SequenceConflict`."""
         await self._ledger.erase(sessions, actor=actor, reason=reason, expect=expect)
+
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> None:
+        """Erase the bodies of events, what was derived from them, and the files of runs, which contain the same texts."""
+        found = await self.find(session)
+        if self._home is not None and found.kind == "agent" and found.status in _RUNNING:
+            raise UsageProblem(
+                f"Session {found.id} is {found.status}, and its agent still writes.",
+                remedy=Hint("Stop it first: ", Command("agents", "stop", found.id), "."),
+            )
+        await self._ledger.redact(found.id, seqs, actor=actor, reason=reason)
+        if self._home is not None:
+            await asyncio.to_thread(shutil.rmtree, self._home.runs / found.id, ignore_errors=True)
+
+    async def erasure_pending(self) -> bool:
+        """Whether bytes of erased texts are still in the files because a reader holds them; they are erased by themselves."""
+        return await self._ledger.erasure_pending()
 
     async def check(self) -> None:
         """Run the integrity check of the database. Raises `LedgerDamaged`."""
