@@ -49,7 +49,7 @@ class Inbox:
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
     async def find_mismatch(self, request: Request) -> str:
-        """Say how a request differs from the event that opened it; empty if it does not."""
+        """Say how a request differs from its event; empty if it does not."""
         try:
             await check_request(self._ledger, request)
         except RecordMismatch as error:

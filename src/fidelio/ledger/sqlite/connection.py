@@ -100,7 +100,7 @@ def open_reader(options: ConnectionOptions) -> apsw.Connection:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether the file exists and this process can write neither it nor files beside it, as on a read-only file system."""
+    """Whether the file exists and this process cannot write it or its directory, as on a read-only file system."""
     return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 

@@ -27,7 +27,7 @@ from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
 from fidelio.ledger.sqlite.requests import list_requests, read_request
 from fidelio.ledger.sqlite.schema import read_newest_position
-from fidelio.ledger.sqlite.writer import ReadOnlyWriter, Writer
+from fidelio.ledger.sqlite.writer import Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def _reading(
 class SqliteLedger(Ledger):
     """Ledger in a SQLite file, created by `open_sqlite`. `Ledger` documents the methods."""
 
-    def __init__(self, options: ConnectionOptions, writer: Writer | ReadOnlyWriter, clock: Clock) -> None:
+    def __init__(self, options: ConnectionOptions, writer: Writer, clock: Clock) -> None:
         self._options = options
         self._writer = writer
         self._read_pool = ReadPool(options)

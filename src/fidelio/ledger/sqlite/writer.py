@@ -292,14 +292,14 @@ class Writer:
         self.notifier.close()
 
 
-class ReadOnlyWriter:
-    """The writer of a file that cannot be written: every change is refused."""
+class ReadOnlyWriter(Writer):
+    """The writer of a read-only file: every change is refused."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.notifier = Notifier(lambda: None)
 
-    async def execute(self, work: Work[T], sessions: tuple[str, ...] = (), **_: object) -> T:  # noqa: ARG002  # as that of `Writer`
+    async def execute(self, *_: object, **__: object) -> Any:
         raise LedgerUnavailable(
             f"{self._path} can only be read: the file or its directory is read-only.",
             remedy="Make the file and its directory writable.",
