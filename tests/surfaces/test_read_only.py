@@ -10,13 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from fidelio.errors import LedgerUnavailable, SchemaMismatch
 from fidelio.ledger import open_ledger
 from fidelio.ledger.audit import verify_session
 from fidelio.ledger.model import NewEvent, Query
-from fidelio.ledger.sqlite import connection
 from tests.compatibility.write_fixtures import FIXTURES
 from tests.support import proves
 from tests.support.ledgers import say, start
@@ -68,7 +68,7 @@ def test_reading_commands_work_on_a_read_only_file_system(fidelio: Fidelio, home
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection.os, "access", lambda _path, mode: mode != os.W_OK)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
 
 
 @proves("cli.read-only")
@@ -79,7 +79,7 @@ async def test_a_read_only_ledger_is_read_and_refuses_changes(tmp_path: Path, mo
         await say(ledger, "s_a", {"text": "overture"})
         await ledger.update_index()
     before = _read_files(tmp_path)
-    monkeypatch.setattr(connection.os, "access", lambda _path, mode: mode != os.W_OK)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
 
     async with await open_ledger(path) as ledger:
         assert (await verify_session(ledger, "s_a")).events == 2
@@ -97,7 +97,7 @@ async def test_a_writer_beside_a_read_only_reader_is_seen(tmp_path: Path, monkey
     path = tmp_path / "ledger.db"
     async with await open_ledger(path) as writer:
         await start(writer, "s_a")
-        monkeypatch.setattr(connection.os, "access", lambda _path, mode: mode != os.W_OK)
+        monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
         # The commits are only in the WAL, which an immutable file would not have.
         async with await open_ledger(path) as reader:
             assert (await reader.session("s_a")).last_seq == 1
@@ -109,7 +109,7 @@ async def test_a_writer_beside_a_read_only_reader_is_seen(tmp_path: Path, monkey
 @pytest.mark.usefixtures("unwritable")
 def test_an_older_schema_that_cannot_be_updated_is_named(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "0.1.0" / "home" / "ledger.db", tmp_path / "ledger.db")
-    database = connection.apsw.Connection(str(tmp_path / "ledger.db"))
+    database = apsw.Connection(str(tmp_path / "ledger.db"))
     database.execute("PRAGMA user_version = 1")
     database.close()
 

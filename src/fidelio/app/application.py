@@ -169,7 +169,7 @@ class Application:
     async def records(self) -> Records:
         """Sessions and events of every kind."""
         async with self._open_lock:
-            return Records(await self._open_ledger())
+            return Records(await self._open_ledger(), self.settings.home)
 
     async def anchors(self) -> AnchorService:
         """Signed heads of all sessions, to be kept outside of the ledger."""

@@ -5,14 +5,17 @@ Surfaces may import only the model of the ledger. What they need beyond the serv
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
-from fidelio.errors import ChainBroken, FidelioError, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
+from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
+from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
@@ -31,11 +34,16 @@ __all__ = ["ChainVerdict", "Records", "RedactionPlan", "SqliteVersion", "describ
 _CANDIDATES = 10
 
 
+# The states of a run whose agent may still write into its files.
+_RUNNING = frozenset({"queued", "starting", "running", "waiting"})
+
+
 class Records:
     """Sessions of every kind and their events."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, home: Home | None = None) -> None:
         self._ledger = ledger
+        self._home = home
 
     async def find(self, text: str) -> Session:
         """Find a session by its id, or else by its name. Raises `SessionNotFound`."""
@@ -116,14 +124,29 @@ class Records:
         return await plan_redaction(self._ledger, session, seqs, text)
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> list[int]:
-        """Erase the bodies of events for good. Returns the numbers of the events that say so."""
+        """Erase the bodies of events, what was derived from them, and the files of runs, which contain the same texts.
+
+        Returns the numbers of the events that say so.
+        """
+        found = await self.find(session)
+        if self._home is not None and found.kind == "agent" and found.status in _RUNNING:
+            raise UsageProblem(
+                f"Session {found.id} is {found.status}, and its agent still writes.",
+                remedy=Hint("Stop it first: ", Command("agents", "stop", found.id), "."),
+            )
         parts = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
-        done = [await self._ledger.redact(session, part, actor=actor, reason=reason) for part in parts]
+        done = [await self._ledger.redact(found.id, part, actor=actor, reason=reason) for part in parts]
+        if self._home is not None:
+            await asyncio.to_thread(shutil.rmtree, self._home.runs / found.id, ignore_errors=True)
         return [result.events[-1].seq for result in done]
 
     async def find_remains(self, session: str, text: str) -> list[str]:
         """Name what still contains a text after a redaction."""
         return await find_remains(self._ledger, session, text)
+
+    async def erasure_pending(self) -> bool:
+        """Whether bytes of erased texts are still in the files because a reader holds them; they are erased by themselves."""
+        return await self._ledger.erasure_pending()
 
     async def check(self) -> None:
         """Run the integrity check of the database. Raises `LedgerDamaged`."""

@@ -165,7 +165,7 @@ class LedgerClosed(LedgerError):
 
 
 class RecordMismatch(LedgerError):
-    """What is stored beside the events differs from what the events say; the events are chained, it is not."""
+    """A row or a content differs from what the events say; the events are chained, it is not."""
 
     code = "ledger.mismatch"
     exit_code = 3

@@ -49,7 +49,7 @@ class Inbox:
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
     async def find_mismatch(self, request: Request) -> str:
-        """Say how a request differs from the event that opened it; empty if it does not."""
+        """Say how a request differs from its event; empty if it does not."""
         try:
             await check_request(self._ledger, request)
         except RecordMismatch as error:
@@ -62,12 +62,12 @@ class Inbox:
         Repeating the same answer succeeds; a different answer is refused.
         """
         found = await self._ledger.request(request)
+        # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
+        await check_request(self._ledger, found)
         chosen = _find_option(found, option) if found.options else _NO_OPTION
         if found.state != "open":
             return _confirm_repeated(found, option, text)
         _check_text(found, option, text)
-        # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
-        await check_request(self._ledger, found)
         try:
             await self._ledger.commit(self._build_change(found, chosen, text, by, channel))
         except RequestClosed:

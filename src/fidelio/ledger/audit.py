@@ -1,4 +1,4 @@
-"""Verification of sessions, read page by page: the hash chain, and everything that is stored beside it and quoted.
+"""Verification of sessions, read page by page: the hash chain, and everything else that is stored and quoted.
 
 The chain proves the events. What reports, lists and the inbox show comes from other tables too, and those are not chained: the
 row and the record of a session, its requests, documents and blobs. Each of them follows from the events, and is compared with
@@ -34,7 +34,7 @@ _ERASED_TEXTS: tuple[object, ...] = ("", (), {}, {})
 
 
 async def verify_session(ledger: Ledger, session: str, *, heads: Iterable[bytes] = ()) -> ChainVerdict:
-    """Verify the chain of a session and compare with it what is stored beside it; raise `ChainBroken` at an invalid event.
+    """Verify the chain of a session and compare the other tables with it; raise `ChainBroken` at an invalid event.
 
     The chain must contain the head in the row of the session and the `heads` that were recorded earlier.
     """
@@ -67,7 +67,7 @@ async def iter_sessions(ledger: Ledger) -> AsyncIterator[Session]:
 
 
 async def check_request(ledger: Ledger, request: Request) -> None:
-    """Compare a request with the events that opened and closed it; raise `RecordMismatch`. Cheap enough for every use.
+    """Compare a request with its events; raise `RecordMismatch`. Cheap enough for every use.
 
     Events of earlier versions say nothing about it.
     """
@@ -93,7 +93,7 @@ async def _has_old_events(ledger: Ledger, session: str) -> bool:
 
 
 def _iter_entries(event: Event) -> Iterable[Mark]:
-    """The descriptions of requests in an event: of those that it opened or closed, or what a redaction has left of them."""
+    """The descriptions of requests in an event, or what a redaction has left of them."""
     mark = read_mark(event) or {}
     yield from mark.get("requests", ())
     for left in mark.get("left", {}).values():
@@ -109,7 +109,7 @@ def _describe_request(request: str, differences: list[str]) -> str:
 
 
 class _Audit:
-    """The verification of one session: reads its events once, then compares the rest with what they say."""
+    """The verification of a session: reads its events, then compares the rest with what they say."""
 
     def __init__(self, ledger: Ledger, row: Session) -> None:
         self.ledger, self.row = ledger, row

@@ -70,6 +70,13 @@ class Ledger(ABC):
         `SequenceConflict`.
         """
 
+    @abstractmethod
+    async def erasure_pending(self) -> bool:
+        """Whether bytes of erased texts are still in the files because a reader holds them; they are erased after it ends.
+
+        PostgreSQL erases them by its own VACUUM and never says so.
+        """
+
     # Reading
 
     @abstractmethod

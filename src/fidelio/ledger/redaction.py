@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 32
 # The key of the mark of `event.redacted` with what is left of the events, by sequence number.
 LEFT = "left"
-_OPENED = ("id", "opened", "question", "options", "rest")
-_CLOSED = ("id", *OPEN)
+_OPEN_KEYS = ("id", "opened", "question", "options", "rest")
+_CLOSE_KEYS = ("id", *OPEN)
 
 
 class EventView(msgspec.Struct, frozen=True):
@@ -117,9 +117,9 @@ async def _plan(ledger: Ledger, change: Change, seqs: tuple[int, ...]) -> Redact
 
 def _describe_left(event: Event, records: RecordType[Any] | None, requests: list[Mark]) -> Mark:
     mark = read_mark(event)
-    kept: Mark = {key: mark[key] for key in ("session", "documents") if key in mark} if mark else {}
+    rest: Mark = {key: mark[key] for key in ("session", "documents") if key in mark} if mark else {}
     body = {} if records is None else {"body": blank_body(event.body, records.structure)}
-    return {**({"v": VERSION} if mark else {}), **kept, **body, **({"requests": requests} if requests else {})}
+    return {**({"v": VERSION} if mark else {}), **rest, **body, **({"requests": requests} if requests else {})}
 
 
 def _add_record(
@@ -142,7 +142,7 @@ def _add_record(
 def _blank_requests(
     rows: Sequence[Request], events: Sequence[Event], erased: Sequence[Event]
 ) -> tuple[tuple[Request, ...], dict[int, list[Mark]]]:
-    """The requests that the erased events opened or closed, without their texts, and what is left of the marks of each."""
+    """The requests of the erased events, without their texts, and what is left of the marks of each."""
     after: dict[str, Request] = {}
     entries: dict[int, list[Mark]] = {}
     for before in rows:
@@ -153,13 +153,13 @@ def _blank_requests(
             if opens or closes:
                 row = after[row.id] = _blank_row(row, question=opens, answer=closes)
                 described = describe_row(row)
-                keys = (*(_OPENED if opens else ()), *(_CLOSED if closes else ()))
+                keys = (*(_OPEN_KEYS if opens else ()), *(_CLOSE_KEYS if closes else ()))
                 entries.setdefault(event.seq, []).append({key: described[key] for key in keys})
     return tuple(after.values()), entries
 
 
 def _find_roles(event: Event, row: Request, naming: Sequence[int]) -> tuple[bool, bool]:
-    """Whether an event opened and whether it closed a request. Earlier versions named it first where they opened it."""
+    """Whether a request begins, and whether it ends, with an event. In earlier versions the first that names it begins it."""
     mark = read_mark(event)
     if mark is None:
         return event.seq in naming[:1], event.seq in naming[1:2]

@@ -37,6 +37,8 @@ class Count(msgspec.Struct, frozen=True):
 class Counts:
     """Sessions that count their notes."""
 
+    structure = frozenset[str]()
+
     def check(self, session: Session) -> None:
         if session.kind != "runtime":
             raise SessionNotFound(f"Session {session.id} counts nothing.", remedy="Use another.")

@@ -89,6 +89,9 @@ class PostgresLedger(Ledger):
             work = self._encode(*batch)
             await self._database.write(partial(erasure.erase_sessions, last_changes=work, actor=actor, now=self._clock()))
 
+    async def erasure_pending(self) -> bool:
+        return False
+
     def _encode(self, *changes: Change) -> list[tuple[EncodedChange, SearchVectors]]:
         now = self._clock()
         return [(encoded, SearchVectors.build(encoded)) for encoded in [encode_change(change, now=now) for change in changes]]

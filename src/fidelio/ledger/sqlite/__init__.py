@@ -17,7 +17,7 @@ __all__ = ["SqliteLedger", "open_sqlite"]
 async def open_sqlite(
     path: str | os.PathLike[str], *, clock: Clock = now_ms, busy_timeout_ms: int = BUSY_TIMEOUT_MS, vfs: str | None = None
 ) -> SqliteLedger:
-    """Open or create the file; a file that cannot be written is opened for reading.
+    """Open or create the file; a read-only file can only be read.
 
     `vfs` names a virtual file system, with which tests simulate power loss and full disks.
     """

@@ -100,7 +100,7 @@ def open_reader(options: ConnectionOptions) -> apsw.Connection:
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether the file exists and this process can write neither it nor files beside it, as on a read-only file system."""
+    """Whether the file exists and this process cannot write it or its directory, as on a read-only file system."""
     return path.exists() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
@@ -183,6 +183,28 @@ def _enable_wal(connection: apsw.Connection) -> None:
                 raise
         else:
             return
+
+
+# Stored with the erasure itself, so that another process finishes it if this one is killed.
+_NOTE_PENDING = "INSERT OR REPLACE INTO search_progress VALUES ('erasure', 1)"
+
+
+def note_pending(connection: apsw.Connection) -> None:
+    """Note, in the transaction that erases, that the WAL file still contains the erased pages."""
+    connection.execute(_NOTE_PENDING)
+
+
+def is_pending(connection: apsw.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM search_progress WHERE source = 'erasure'").get is not None
+
+
+def truncate_wal(connection: apsw.Connection) -> bool:
+    """Truncate the WAL file, which still contains the erased pages; return False if a reader still needs them."""
+    is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").get
+    if is_busy:
+        return False
+    connection.execute("DELETE FROM search_progress WHERE source = 'erasure'")
+    return True
 
 
 # Earlier versions could, rarely, corrupt a database with several concurrent writers.

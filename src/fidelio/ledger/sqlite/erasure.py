@@ -11,6 +11,7 @@ from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.encoding import DELETED, EncodedChange, require_redactable
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
+from fidelio.ledger.sqlite.connection import note_pending
 from fidelio.ledger.sqlite.documents import delete_unused_blobs
 from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.schema import fetch, join_sql
@@ -21,11 +22,6 @@ def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int])
     """Erase bodies, salts, index rows and unreferenced blobs of events, in the transaction of the caller."""
     for seq in seqs:
         _erase_event(connection, session, seq)
-
-
-def truncate_wal(connection: apsw.Connection) -> None:
-    """Truncate the WAL file, which still contains the erased pages."""
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").get  # noqa: B018  # reading the row is what runs the statement
 
 
 def _erase_event(connection: apsw.Connection, session: str, seq: int) -> None:
@@ -80,6 +76,7 @@ def erase_sessions(transaction: Transaction, last_changes: Sequence[EncodedChang
     for each in existing:
         _append_deletion(transaction, each)
     transaction.connection.execute(_CLEAR_NAMES, (session_ids,))
+    note_pending(connection)
 
 
 def _is_not_deleted(transaction: Transaction, session: str) -> bool:

@@ -23,8 +23,8 @@ from fidelio.errors import LedgerError
 from fidelio.ledger.encoding import EncodedEvent, chain_event
 from fidelio.ledger.model import Event, Session
 from fidelio.ledger.rows import SESSION, to_session
-from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, open_writer
-from fidelio.ledger.sqlite.errors import DRIVER_ERRORS, translate_error
+from fidelio.ledger.sqlite.connection import BusyHandler, ConnectionOptions, is_pending, open_writer, truncate_wal
+from fidelio.ledger.sqlite.errors import DRIVER_ERRORS, translate_error, translate_errors
 from fidelio.ledger.sqlite.schema import EVENT, join_sql, read_newest_position
 from fidelio.ledger.sqlite.search_index import Indexer
 
@@ -192,13 +192,14 @@ SMOOTHING = 0.2
 # WAL size that triggers a checkpoint while the writer is idle, and at any time. After a checkpoint the WAL file is overwritten
 # from its start, and a commit that does not extend the file is far cheaper to sync.
 IDLE_CHECKPOINT_PAGES = 500
+FIRST_ERASURE_WAIT_MS = 1000
 MAX_WAL_PAGES = 1000
 
 
 class WorkItem(msgspec.Struct, eq=False):
     """Work of a caller that waits for a commit.
 
-    `sessions` are those it appends to. `is_brief` work may run on the event loop. `after_commit` runs after the commit.
+    `sessions` are those it appends to. `is_brief` work may run on the event loop. `erases`: it leaves bytes to be erased.
     """
 
     work: Work[Any]
@@ -206,7 +207,7 @@ class WorkItem(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     is_brief: bool = False
-    after_commit: Callable[[apsw.Connection], None] | None = None
+    erases: bool = False
     result: Any = None
     error: LedgerError | None = None
 
@@ -227,6 +228,9 @@ class Committer:
         self.connection.set_wal_hook(self._record_wal_pages)
         self.indexer = Indexer(self.connection)
         self._cache = SessionCache(self.connection)
+        # Also what another process could not finish, because a reader held it or it was killed.
+        with translate_errors(options.path):
+            self.erasure_pending = is_pending(self.connection)
 
     def commit(self, items: Sequence[WorkItem]) -> None:
         """Commit all items and set the result or the error of each. A result is durable."""
@@ -234,7 +238,9 @@ class Committer:
             self._execute(items)
         except DRIVER_ERRORS as error:
             self._fail_all(items, translate_error(error, self._options.path))
-        self._run_after_commit(items)
+        if any(item.erases and item.error is None for item in items):
+            self.erasure_pending = True
+            self.finish_erasure(wait_ms=FIRST_ERASURE_WAIT_MS)
 
     def commit_unless_busy(self, item: WorkItem) -> bool:
         """Commit an item without waiting; return False, with everything rolled back, if another process holds the lock."""
@@ -337,8 +343,11 @@ class Committer:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
-    def _run_after_commit(self, items: Sequence[WorkItem]) -> None:
-        for item in items:
-            if item.after_commit and item.error is None:
-                with contextlib.suppress(apsw.Error):  # the work is durable; the next item repeats this
-                    item.after_commit(self.connection)
+    def finish_erasure(self, *, wait_ms: int) -> None:
+        """Erase the bytes of erased texts from the files, unless a reader holds them for longer than `wait_ms`."""
+        self.connection.set_busy_handler(BusyHandler(wait_ms))
+        try:
+            with contextlib.suppress(apsw.Error):  # the work is durable; this is tried again
+                self.erasure_pending = not truncate_wal(self.connection)
+        finally:
+            self.connection.set_busy_handler(self._busy_handler)

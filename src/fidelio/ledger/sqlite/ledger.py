@@ -19,7 +19,7 @@ from fidelio.ledger.redaction import Redaction, redact_events
 from fidelio.ledger.sqlite import erasure, jobs, reads, requests, search
 from fidelio.ledger.sqlite import search_index as index
 from fidelio.ledger.sqlite.apply import apply
-from fidelio.ledger.sqlite.connection import ConnectionOptions
+from fidelio.ledger.sqlite.connection import ConnectionOptions, is_pending, note_pending
 from fidelio.ledger.sqlite.documents import list_documents, list_versions, list_versions_of, read_blob, read_document
 from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.jobs import list_jobs, next_due
@@ -27,7 +27,7 @@ from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
 from fidelio.ledger.sqlite.requests import list_requests, read_request
 from fidelio.ledger.sqlite.schema import read_newest_position
-from fidelio.ledger.sqlite.writer import ReadOnlyWriter, Writer
+from fidelio.ledger.sqlite.writer import Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def _reading(
 class SqliteLedger(Ledger):
     """Ledger in a SQLite file, created by `open_sqlite`. `Ledger` documents the methods."""
 
-    def __init__(self, options: ConnectionOptions, writer: Writer | ReadOnlyWriter, clock: Clock) -> None:
+    def __init__(self, options: ConnectionOptions, writer: Writer, clock: Clock) -> None:
         self._options = options
         self._writer = writer
         self._read_pool = ReadPool(options)
@@ -77,10 +77,11 @@ class SqliteLedger(Ledger):
         def work(transaction: Transaction) -> CommitResult:
             result = apply(transaction, encoded)
             erasure.erase_events(transaction.connection, session, redaction.seqs)
+            note_pending(transaction.connection)
             requests.rewrite(transaction.connection, redaction.requests)
             return result
 
-        return await self._writer.execute(work, (session,), after_commit=erasure.truncate_wal)
+        return await self._writer.execute(work, (session,), erases=True)
 
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         now = self._clock()
@@ -89,8 +90,10 @@ class SqliteLedger(Ledger):
             await self._writer.execute(
                 partial(erasure.erase_sessions, last_changes=encoded, actor=actor, now=now),
                 tuple([change.session for change in batch]),
-                after_commit=erasure.truncate_wal,
+                erases=True,
             )
+
+    erasure_pending = _reading(is_pending)
 
     # Reading
 

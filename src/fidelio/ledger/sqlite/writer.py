@@ -22,7 +22,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 MAX_GROUP_SIZE = 512
 POLL_S = 0.075
+# How often the bytes of erased texts are tried again that a reader still holds.
+ERASURE_RETRY_S = 0.5
 # Blocking the event loop for this long is acceptable; calls that arrive meanwhile join the next group.
 INLINE_COMMIT_S = 0.02
 
@@ -64,6 +66,7 @@ class Writer:
         self._is_stopping = False
         self._seen_version = 0
         self._polled_at = 0.0
+        self._erased_at = 0.0
         self._lock = threading.Lock()
         self.notifier = Notifier(lambda: self._queue.put(WakeUp()))
         self._committer = Committer(options)
@@ -76,11 +79,11 @@ class Writer:
         sessions: tuple[str, ...] = (),
         *,
         is_brief: bool = False,
-        after_commit: Callable[[apsw.Connection], None] | None = None,
+        erases: bool = False,
     ) -> T:
         """Run `work` in a transaction and return its result once it is durable. It may run again after a rollback."""
         loop = asyncio.get_running_loop()
-        item = WorkItem(work, sessions, loop.create_future(), loop, is_brief, after_commit)
+        item = WorkItem(work, sessions, loop.create_future(), loop, is_brief, erases)
         is_committed = self._reserve_inline_commit(item) and self._commit_inline(item)
         result: T = _get_result(item) if is_committed else await item.future
         return result
@@ -222,6 +225,8 @@ class Writer:
         due = self._committer.indexer.due_in()
         if due is not None:
             timeouts.append(due)
+        if self._committer.erasure_pending:
+            timeouts.append(ERASURE_RETRY_S)
         return min(timeouts, default=None)
 
     def _commit_group(self) -> None:
@@ -250,6 +255,10 @@ class Writer:
         if self._committer.checkpoint_due:
             with self._committer.lock:
                 self._committer.checkpoint()
+        if self._committer.erasure_pending and (now - self._erased_at >= ERASURE_RETRY_S or self._is_stopping):
+            self._erased_at = now
+            with self._committer.lock:
+                self._committer.finish_erasure(wait_ms=0)
         if self._committer.indexer.due_in() == 0 or self._is_stopping:
             with self._committer.lock:
                 self._committer.run_maintenance()
@@ -283,14 +292,14 @@ class Writer:
         self.notifier.close()
 
 
-class ReadOnlyWriter:
-    """The writer of a file that cannot be written: every change is refused."""
+class ReadOnlyWriter(Writer):
+    """The writer of a read-only file: every change is refused."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.notifier = Notifier(lambda: None)
 
-    async def execute(self, work: Work[T], sessions: tuple[str, ...] = (), **_: object) -> T:  # noqa: ARG002  # as that of `Writer`
+    async def execute(self, *_: object, **__: object) -> Any:
         raise LedgerUnavailable(
             f"{self._path} can only be read: the file or its directory is read-only.",
             remedy="Make the file and its directory writable.",

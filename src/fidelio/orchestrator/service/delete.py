@@ -36,12 +36,14 @@ _WORKTREES_AT_ONCE = 4
 class DeletionResult(msgspec.Struct, frozen=True):
     """How many sessions were deleted, and the worktrees that stayed because they hold changes.
 
-    `skipped` are the names of sessions that stayed because the calling agent is, or works for, one of them.
+    `skipped` are the names of sessions that stayed because the calling agent is, or works for, one of them. `erasure_pending`:
+    a reader still holds erased bytes, which are erased once it has ended.
     """
 
     count: int = 0
     retained_worktrees: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
+    erasure_pending: bool = False
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -77,7 +79,7 @@ class SessionDeleter(msgspec.Struct, frozen=True):
         for first in range(0, len(sessions), _BATCH_SIZE):
             part = await self._erase(sessions[first : first + _BATCH_SIZE], deleting, by=by, reason=reason)
             deleted = DeletionResult(deleted.count + part.count, deleted.retained_worktrees + part.retained_worktrees)
-        return deleted
+        return msgspec.structs.replace(deleted, erasure_pending=await self.context.ledger.erasure_pending())
 
     async def _erase(self, sessions: list[LoadedAgent], deleting: Collection[str], *, by: str, reason: str) -> DeletionResult:
         notified: set[str] = set()

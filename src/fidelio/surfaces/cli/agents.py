@@ -281,6 +281,8 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
 
 
 def _print_remains(deleted: DeletionResult) -> None:
+    if deleted.erasure_pending:
+        click.echo("Another process still reads: the bytes of the deleted texts are erased once it has ended.")
     for worktree in deleted.retained_worktrees:
         print_line(f"The worktree {quote_name(worktree, _MAX_PATH)} contains changes and was kept.")
     for name in deleted.skipped:

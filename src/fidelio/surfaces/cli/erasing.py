@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fidelio.app.records import RedactionPlan
+from fidelio.app.records import Records, RedactionPlan
 from fidelio.clock import format_iso
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
@@ -58,7 +58,16 @@ async def _plan_deletion(cli: CliContext, name: str) -> list[Session]:
 
 async def _delete(cli: CliContext, sessions: Sequence[Session], person: str, reason: str) -> tuple[str, ...]:
     async with cli.open() as application:
-        return await application.delete_sessions(sessions, by=person, reason=reason)
+        retained = await application.delete_sessions(sessions, by=person, reason=reason)
+        await _print_pending(await application.records())
+        return retained
+
+
+async def _print_pending(records: Records) -> None:
+    if await records.erasure_pending():
+        click.echo(
+            "Some bytes are still in the file, because a reader holds them. They are erased once it has ended.", err=True
+        )
 
 
 @click.command("redact")
@@ -104,6 +113,7 @@ async def _redact(cli: CliContext, plan: RedactionPlan, person: str, reason: str
     """Erase the events. Returns the events that say so, and what still contains the text."""
     async with cli.records() as records:
         notes = await records.redact(plan.session.id, [event.seq for event in plan.events], actor=person, reason=reason)
+        await _print_pending(records)
         return notes, await records.find_remains(plan.session.id, text) if text else []
 
 

@@ -138,7 +138,7 @@ _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agen
 
 
 class InboxItem(msgspec.Struct, frozen=True):
-    """A request and its session. `mismatch` says how it differs from the event that opened it."""
+    """A request and its session. `mismatch` says how it differs from its event."""
 
     request: Request
     session: Session
