@@ -116,8 +116,8 @@ class Records:
 
     async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> list[int]:
         """Erase the bodies of events for good. Returns the numbers of the events that say so."""
-        parts = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
-        done = [await self._ledger.redact(session, part, actor=actor, reason=reason) for part in parts]
+        batches = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
+        done = [await self._ledger.redact(session, part, actor=actor, reason=reason) for part in batches]
         return [result.events[-1].seq for result in done]
 
     async def find_remains(self, session: str, text: str) -> list[str]:

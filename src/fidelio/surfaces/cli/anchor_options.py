@@ -54,7 +54,7 @@ def verify_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def verify_anchors(application: Application, session: str | None, anchoring: dict[str, Any]) -> AnchorVerdicts | None:
-    """Compare the ledger, or one session, with the anchors of the options; None without anchors."""
+    """Compare the ledger, or a session, with the anchors of the options; None without anchors."""
     if not anchoring["anchors"]:
         return None
     service = await application.anchors()

@@ -112,7 +112,7 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         events = [
             {"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body} for event in plan.events
         ]
-        print_json({"session": plan.session.id, "events": events, "kept": [event.seq for event in plan.kept]})
+        print_json({"session": plan.session.id, "events": events, "unerasable": [event.seq for event in plan.unerasable]})
         return
     if not plan.events:
         click.echo(f"Session {plan.session.id} has no such event that is not erased already.")
@@ -121,24 +121,26 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         click.echo(start + shorten(json_text(event.body), max(20, terminal_width() - len(start))))
     if len(plan.events) > _LISTED:
         click.echo(f"  and {len(plan.events) - _LISTED} more")
-    _print_kept(plan)
+    _print_unerasable(plan)
 
 
 def _print_redacted(plan: RedactionPlan, notes: list[int], remains: list[str], *, as_json: bool) -> None:
     seqs = [event.seq for event in plan.events]
     if as_json:
-        kept = [event.seq for event in plan.kept]
-        print_json({"session": plan.session.id, "erased": seqs, "recorded": notes, "kept": kept, "remains": remains})
+        unerasable = [event.seq for event in plan.unerasable]
+        print_json(
+            {"session": plan.session.id, "erased": seqs, "recorded": notes, "unerasable": unerasable, "remains": remains}
+        )
         return
     click.echo(f"{_count(plan.events)} of session {plan.session.id} erased; event {notes[-1]} says by whom and why.")
-    _print_kept(plan)
-    for place in remains:
-        click.echo(f"The text is still in {escape_line(place)}.", err=True)
+    _print_unerasable(plan)
+    for remaining in remains:
+        click.echo(f"The text is still in {escape_line(remaining)}.", err=True)
 
 
-def _print_kept(plan: RedactionPlan) -> None:
-    if plan.kept:
-        seqs = ", ".join(str(event.seq) for event in plan.kept[:_LISTED])
+def _print_unerasable(plan: RedactionPlan) -> None:
+    if plan.unerasable:
+        seqs = ", ".join(str(event.seq) for event in plan.unerasable[:_LISTED])
         click.echo(f"The text is also in the actor of events {seqs}. The chain contains it, so it cannot be erased.", err=True)
 
 
