@@ -33,6 +33,11 @@ class RedactionPlan(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
     unerasable: tuple[Event, ...] = ()
 
+    def batches(self) -> Iterator[list[int]]:
+        """The numbers of the events, as many as are erased at once."""
+        seqs = [event.seq for event in self.events]
+        return (seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH))
+
 
 async def plan_deletion(ledger: Ledger, session: Session) -> list[Session]:
     """The session and all that it has started, directly or not; raises `UsageProblem` if any of them works or waits."""

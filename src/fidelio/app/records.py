@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
+from fidelio.app.erasure import RedactionPlan, find_remains, plan_deletion, plan_redaction
 from fidelio.errors import ChainBroken, SessionNotFound, UsageProblem
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
@@ -114,11 +114,9 @@ class Records:
         """Find the events that a redaction would erase, by number or by text."""
         return await plan_redaction(self._ledger, session, seqs, text)
 
-    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> list[int]:
-        """Erase the bodies of events for good. Returns the numbers of the events that say so."""
-        batches = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
-        done = [await self._ledger.redact(session, part, actor=actor, reason=reason) for part in batches]
-        return [result.events[-1].seq for result in done]
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> None:
+        """Erase the bodies of events for good; an event says by whom and why."""
+        await self._ledger.redact(session, seqs, actor=actor, reason=reason)
 
     async def find_remains(self, session: str, text: str) -> list[str]:
         """Name what still contains a text after a redaction."""

@@ -103,8 +103,11 @@ async def _plan_redaction(cli: CliContext, session: str, seqs: Sequence[int], te
 async def _redact(cli: CliContext, plan: RedactionPlan, person: str, reason: str, text: str) -> tuple[list[int], list[str]]:
     """Erase the events. Returns the events that say so, and what still contains the text."""
     async with cli.records() as records:
-        notes = await records.redact(plan.session.id, [event.seq for event in plan.events], actor=person, reason=reason)
-        return notes, await records.find_remains(plan.session.id, text) if text else []
+        session = plan.session.id
+        for seqs in plan.batches():
+            await records.redact(session, seqs, actor=person, reason=reason)
+        notes = await records.events(session, after=plan.session.last_seq, types=["event.redacted"])
+        return [event.seq for event in notes], await records.find_remains(session, text) if text else []
 
 
 def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
