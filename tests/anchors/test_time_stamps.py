@@ -208,6 +208,15 @@ async def test_a_server_that_fails_leaves_no_anchor_behind(service: AnchorServic
 
 
 @proves("anchors.time-stamps")
+def test_a_recorded_reply_to_the_same_message_is_refused(authority: Path) -> None:
+    with serving(authority) as (url, server):
+        first = time_stamps.request_time_stamp(url, b"message")
+        server.reply = base64.b64decode(first)
+        with pytest.raises(AnchorProblem, match="belongs to another request"):
+            time_stamps.request_time_stamp(url, b"message")
+
+
+@proves("anchors.time-stamps")
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://x/", "x", "http://", "http://a b/", "http://[::1", "http://x:99999/"]
 )
