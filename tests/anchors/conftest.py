@@ -93,3 +93,9 @@ def remove(path: Path, session: str) -> None:
     with open_file(path) as database, database:
         database.execute("DELETE FROM events WHERE session = ?", (session,))
         database.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+
+def remove_row(path: Path, session: str) -> None:
+    """Remove only the row of a session, so that no list shows it."""
+    with open_file(path) as database, database:
+        database.execute("DELETE FROM sessions WHERE id = ?", (session,))

@@ -34,7 +34,7 @@ def compact(value: object) -> bytes:
 async def anchor(ledger: Ledger, service: AnchorService, tmp_path: Path) -> Path:
     for session in ("a", "b"):
         await start(ledger, session)
-    return Path((await service.create(str(tmp_path / "anchor.json"))).place)
+    return Path((await service.create(str(tmp_path / "anchor.json"))).location)
 
 
 @proves("anchors.format")

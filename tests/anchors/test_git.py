@@ -41,7 +41,7 @@ async def test_tags_are_a_series_of_annotated_tags(ledger: Ledger, service: Anch
     places = []
     for number in range(3):
         await say(ledger, "a", {"number": number})
-        places.append((await service.create(f"git:{repository}:tags/audit/main")).place)
+        places.append((await service.create(f"git:{repository}:tags/audit/main")).location)
     git(repository, "tag", "audit/main-other")
     whole = await verify(service, f"git:{repository}:tags/audit/main")
     one = await verify(service, f"git:{repository}:tags/audit/main-2")

@@ -135,7 +135,7 @@ async def test_a_stamp_of_the_authority_is_verified_and_names_its_time(
     assert stamp is not None
     assert (stamp.state, stamp.authority) == ("verified", "CN=First TSA")
     assert stamp.time > 1_700_000_000_000
-    assert json.loads(read(created.place))["time_stamp"]
+    assert json.loads(read(created.location))["time_stamp"]
 
 
 @proves("anchors.time-stamps")
@@ -162,7 +162,7 @@ async def test_a_stamp_of_another_authority_or_another_anchor_is_refused(
     with serving(stranger) as (url, _):
         await say(ledger, "a", {})
         second = await service.create(str(directory), tsa=url)
-    anchor, other = (parse_anchor(read(created.place), "x") for created in (first, second))
+    anchor, other = (parse_anchor(read(created.location), "x") for created in (first, second))
     broken = base64.b64encode(base64.b64decode(anchor.time_stamp)[:-1] + b"\0").decode()
     states = {}
     for name, stamp in {"own": anchor.time_stamp, "other": other.time_stamp, "broken": broken, "text": "AAAA"}.items():
@@ -171,7 +171,7 @@ async def test_a_stamp_of_another_authority_or_another_anchor_is_refused(
         verdicts = await verify(service, file, authority / "ca.pem")
         found = verdicts.anchors[0].time_stamp
         states[name] = (found and found.state, verdicts.holds)
-    strangers = await verify(service, second.place, authority / "ca.pem")
+    strangers = await verify(service, second.location, authority / "ca.pem")
     moved = directory / "moved.json"
     moved.write_bytes(encode_anchor(msgspec.structs.replace(other, time_stamp=anchor.time_stamp)))
     moved_stamp = await verify(service, moved, authority / "ca.pem")
@@ -205,6 +205,15 @@ async def test_a_server_that_fails_leaves_no_anchor_behind(service: AnchorServic
         await service.create(str(directory), tsa=url)
 
     assert list_names(directory) == ["anchor-000001.json"]
+
+
+@proves("anchors.time-stamps")
+def test_a_recorded_reply_to_the_same_message_is_refused(authority: Path) -> None:
+    with serving(authority) as (url, server):
+        first = time_stamps.request_time_stamp(url, b"message")
+        server.reply = base64.b64decode(first)
+        with pytest.raises(AnchorProblem, match="belongs to another request"):
+            time_stamps.request_time_stamp(url, b"message")
 
 
 @proves("anchors.time-stamps")

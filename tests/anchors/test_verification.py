@@ -12,13 +12,12 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_all
 from fidelio.ledger.chain import ChainVerdict
-from tests.anchors.conftest import cut, open_file, problems, read, remove, rewrite, verify
+from tests.anchors.conftest import cut, open_file, problems, read, remove, remove_row, rewrite, verify
 from tests.ledger.postgres.fixtures import address, postgres_database, postgres_server
 from tests.support import proves
 from tests.support.ledgers import MovingClock, say, start
 
 __all__ = ["address", "postgres_database", "postgres_server"]
-NOTE = "note"
 
 
 async def fill(ledger: Ledger, *sessions: str) -> None:
@@ -45,7 +44,7 @@ async def test_an_anchor_holds_the_head_of_every_session_also_of_deleted_ones(
     assert statement.heads == tuple((row.id, row.last_seq, row.head.hex()) for row in rows)
     assert (statement.count, statement.position, statement.time) == (2, 11, clock.now)
     assert statement.ledger == (await ledger.events(limit=1))[0].hash.hex()
-    assert parse_anchor(read(created.place), "file") == created.anchor
+    assert parse_anchor(read(created.location), "file") == created.anchor
 
 
 @proves("anchors.proof")
@@ -93,13 +92,14 @@ async def test_a_ledger_that_was_rewritten_from_its_first_event_is_named(
 async def test_a_cut_end_and_a_missing_session_are_named(
     ledger: Ledger, service: AnchorService, home: Home, directory: Path
 ) -> None:
-    await fill(ledger, "a", "b", "c")
+    await fill(ledger, "a", "b", "c", "d")
     await service.create(str(directory))
     cut(home.ledger, "b", 4)
     remove(home.ledger, "c")
+    remove_row(home.ledger, "d")
 
     assert await all_chains_hold(ledger)
-    assert problems(await verify(service, directory)) == [("cut", "b", 5), ("missing", "c", 5)]
+    assert problems(await verify(service, directory)) == [("cut", "b", 5), ("missing", "c", 5), ("missing", "d", 5)]
 
 
 @proves("anchors.proof")

@@ -36,7 +36,7 @@ def test_an_anchor_is_written_and_agrees_with_the_ledger(fidelio: Fidelio, sessi
     assert (plain.returncode, plain.stderr) == (0, "")
     assert "2 of 2 sessions hold." in plain.stdout
     assert plain.stdout.count(f"agrees with the ledger: 1 sessions, signed by a key of this home {key}.") == 2
-    assert "Whoever can write to this home can sign such an anchor." in plain.stdout
+    assert plain.stdout.count("Whoever can write to this home") == 1
     assert (pinned.returncode, verdict["holds"], verdict["signer"], verdict["findings"]) == (0, True, "pinned", [])
 
 

@@ -152,7 +152,7 @@ def test_a_text_is_erased_from_bodies_and_from_long_texts(fidelio: Fidelio, home
     assert [event["seq"] for event in json.loads(planned.stdout)["events"]] == [2, 3, 5]
     assert f"before {SECRET} after" in shown
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3, 5], "recorded": [6], "kept": [], "remains": []}
+    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3, 5], "recorded": [6], "unerasable": [], "remains": []}
     assert (last["type"], last["body"]["reason"], last["actor"][:7]) == ("event.redacted", "On request.", "person:")
     assert "has no such event that is not erased already" in nothing.stdout
     assert fidelio("search", SECRET).stdout == "Nothing found.\n"

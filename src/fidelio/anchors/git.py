@@ -1,4 +1,4 @@
-"""Anchors in a git repository: as tags or as notes, written with plumbing commands only.
+"""Anchors in a git repository, as tags or as notes, through plumbing commands only.
 
 The repository may belong to somebody else, and its configuration can name programs: hooks, a pager, an editor, a program that
 signs tags, commands that fetch missing objects. None of them runs: plumbing commands use few of these settings, and the others

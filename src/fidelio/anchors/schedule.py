@@ -31,7 +31,7 @@ _FIRST_PAUSE = 10.0
 
 
 class AnchorSchedule(msgspec.Struct, frozen=True):
-    """Seconds between anchors, the target, and the address of a time-stamping server if there is one."""
+    """Seconds between anchors, the target, and optionally the address of a time-stamping server."""
 
     seconds: float
     target: str
@@ -63,7 +63,7 @@ async def keep_schedule(service: AnchorService, schedule: AnchorSchedule) -> Asy
 async def run_schedule(
     service: AnchorService, schedule: AnchorSchedule, *, until: asyncio.Event, clock: Clock = now_ms
 ) -> None:
-    """Write an anchor whenever one is due, until the event is set."""
+    """Write the anchors that are due, until the event is set."""
     failures = 0
     while not until.is_set():
         try:
@@ -77,7 +77,7 @@ async def run_schedule(
 
 
 async def anchor_if_due(service: AnchorService, schedule: AnchorSchedule, *, now: int) -> float:
-    """Write an anchor if the last one is old enough and events followed it; return the seconds until the next look."""
+    """Write an anchor if events followed the last and it is old enough; return the seconds until the next look."""
     last = service.state(schedule.target)
     waiting = schedule.seconds - (now - last.time) / 1000
     # A time in the future is a clock that was set back; waiting for it could mean never to write an anchor again.

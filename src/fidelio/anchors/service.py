@@ -31,7 +31,7 @@ _MAX_KEY_FILE = 1 << 20
 
 
 class SeriesState(msgspec.Struct, frozen=True):
-    """The last anchor of a series. `position` and `time` tell the schedule whether another one is due."""
+    """The last anchor of a series. From `position` and `time` the schedule knows whether it is due."""
 
     series: str
     number: int = 0
@@ -41,10 +41,10 @@ class SeriesState(msgspec.Struct, frozen=True):
 
 
 class CreatedAnchor(msgspec.Struct, frozen=True):
-    """An anchor and the place that it was written to."""
+    """An anchor and its location."""
 
     anchor: Anchor
-    place: str
+    location: str
 
 
 class AnchorVerdicts(msgspec.Struct, frozen=True):
@@ -66,23 +66,23 @@ class AnchorService:
         self._keys = FileKeys(home.anchor_keys, clock=clock)
 
     async def create(self, target: str, *, tsa: str = "") -> CreatedAnchor:
-        """Sign the heads of all sessions and write them to `target`, stamped by the server `tsa` if there is one."""
+        """Sign the heads of all sessions and write them to `target`, optionally stamped by the server `tsa`."""
         # Fail before the work: reading a large ledger takes seconds.
-        place = await self.check_target(target, tsa=tsa)
+        location = await self.check_target(target, tsa=tsa)
         with self._hold_lock():
-            return await self._create(place, tsa)
+            return await self._create(location, tsa)
 
     async def check_target(self, target: str, *, tsa: str = "") -> Target:
-        """Parse a target; raise `UsageProblem` or `AnchorProblem` if nothing can be written to it."""
+        """Parse a target; raise `UsageProblem` or `AnchorProblem` if it cannot be used."""
         if tsa:
             check_server_url(tsa)
             load_library()
-        place = parse_target(target)
-        await place.prepare()
-        return place
+        location = parse_target(target)
+        await location.prepare()
+        return location
 
     def state(self, target: str) -> SeriesState:
-        """The last anchor that was written to this target; each target has a series of its own."""
+        """The last anchor of the series of this target."""
         key = parse_target(target).series_key
         return self._load_states().get(key) or SeriesState(new_id(""))
 
@@ -105,7 +105,7 @@ class AnchorService:
         return Trust(home=self._home_fingerprints(), roots=pem)
 
     async def verify(self, sources: Sequence[str], trust: Trust, *, session: str | None = None) -> AnchorVerdicts:
-        """Compare the ledger with anchors. `session` limits the comparison to one session."""
+        """Compare the ledger with anchors. `session` limits the comparison to a session."""
         verifier = AnchorVerifier(self._ledger, trust, session=session)
         verdicts = [await verifier.check(anchor, source) async for source, anchor in _read_all(sources)]
         return AnchorVerdicts(tuple(verdicts), tuple(verifier.find_gaps()))
@@ -123,11 +123,11 @@ class AnchorService:
         if tsa:
             stamp = await asyncio.to_thread(request_time_stamp, tsa, anchor.digest)
             anchor = msgspec.structs.replace(anchor, time_stamp=stamp)
-        place = await target.write(anchor)
+        location = await target.write(anchor)
         statement = anchor.statement
         state = SeriesState(last.series, statement.number, anchor.digest.hex(), statement.position, statement.time)
         self._save({**states, target.series_key: state})
-        return CreatedAnchor(anchor, place)
+        return CreatedAnchor(anchor, location)
 
     async def _state_heads(self, last: SeriesState) -> Statement:
         # The position is read first: a session that begins meanwhile may be missing in the list, and lies after it.
@@ -188,7 +188,7 @@ async def _read_all(sources: Sequence[str]) -> AsyncIterator[tuple[str, Anchor]]
 
 
 def _read_pin(text: str) -> list[str]:
-    """The fingerprints of `--key`: one, or a file with one in each line."""
+    """The fingerprints of `--key`: a fingerprint, or a file with a fingerprint in each line."""
     if is_fingerprint(text):
         return [text]
     if not os.path.lexists(text):

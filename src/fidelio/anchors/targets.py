@@ -1,4 +1,4 @@
-"""Where anchors are written to and read from: a file, a directory, git tags, git notes.
+"""Targets and sources of anchors: a file, a directory, git tags, git notes.
 
 A target is a text of the user: a path, `git:tags/NAME`, `git:notes/NAME`, or with the directory of the repository
 `git:DIR:tags/NAME`. Nothing is overwritten.
@@ -34,7 +34,7 @@ class FileTarget(msgspec.Struct, frozen=True):
 
     @property
     def series_key(self) -> str:
-        """The directory: files in one directory are one series."""
+        """The directory: files in a directory are a series."""
         return str(self.path if self.path.is_dir() else self.path.parent)
 
     async def prepare(self) -> None:
@@ -112,7 +112,7 @@ def parse_target(text: str) -> Target:
 
 
 async def read_anchors(text: str) -> AsyncIterator[tuple[str, Anchor]]:
-    """Yield the anchors of a target with their sources, one in memory at a time; raises `AnchorProblem` if there is none."""
+    """Yield the anchors of a target with their sources, each read when it is needed; raises `AnchorProblem` without any."""
     is_empty = True
     async for found in parse_target(text).read():
         is_empty = False

@@ -36,8 +36,8 @@ class TimeStampVerdict(msgspec.Struct, frozen=True):
 def check_server_url(url: str) -> str:
     """Return the URL of a time-stamping server; raise `UsageProblem` if it is none."""
     try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        address = urlsplit(url)
+        is_valid = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
     except ValueError:
         is_valid = False
     if not is_valid or any(character <= " " for character in url):

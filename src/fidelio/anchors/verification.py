@@ -18,6 +18,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import iter_sessions
+from fidelio.ledger.model import Session
 from fidelio.ledger.paging import PAGE
 
 Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
@@ -27,7 +28,7 @@ _CLOCK_STEP_MS = 300_000
 _MAX_FINDINGS = 1000
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Contradiction(msgspec.Struct, frozen=True):
     """A contradiction between an anchor and the ledger."""
 
     problem: Problem
@@ -45,7 +46,7 @@ class AnchorVerdict(msgspec.Struct, frozen=True):
     sessions: int
     fingerprint: str
     signer: Signer
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Contradiction, ...] = ()
     count: int = 0
     time_stamp: TimeStampVerdict | None = None
 
@@ -63,7 +64,7 @@ class Trust(msgspec.Struct, frozen=True):
     home: frozenset[str] = frozenset()
     roots: bytes = b""
 
-    def judge_signer(self, anchor: Anchor) -> Signer:
+    def identify_signer(self, anchor: Anchor) -> Signer:
         if not has_valid_signature(anchor):
             return "forged"
         if self.pinned:
@@ -72,7 +73,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 class SeriesLink(msgspec.Struct, frozen=True):
-    """The place of an anchor in its series."""
+    """The position of an anchor in its series."""
 
     series: str
     number: int
@@ -82,18 +83,19 @@ class SeriesLink(msgspec.Struct, frozen=True):
 
 
 class AnchorVerifier:
-    """Compares anchors with a ledger, one after the other. `session` limits the comparison to one session."""
+    """Compares anchors with a ledger, in their order. `session` limits the comparison to a session."""
 
     def __init__(self, ledger: Ledger, trust: Trust, *, session: str | None = None) -> None:
         self._ledger, self._trust, self._session = ledger, trust, session
-        # The heads of the anchor before: most sessions of a series do not change from one anchor to the next.
+        # Heads that an event was read for: most sessions of a series do not change from one anchor to the next.
         self._confirmed: dict[str, Head] = {}
+        self._rows: dict[str, tuple[int, str]] | None = None
         self._first_events: dict[str, tuple[int, int]] = {}
         self._links: list[SeriesLink] = []
 
     async def check(self, anchor: Anchor, source: str) -> AnchorVerdict:
-        statement, signer = anchor.statement, self._trust.judge_signer(anchor)
-        findings: list[Finding] = []
+        statement, signer = anchor.statement, self._trust.identify_signer(anchor)
+        findings: list[Contradiction] = []
         stamp = verify_time_stamp(anchor.time_stamp, anchor.digest, self._trust.roots) if anchor.time_stamp else None
         count = 0
         # The heads in an anchor of somebody else say nothing about this ledger.
@@ -125,58 +127,70 @@ class AnchorVerifier:
             if link.number != first[link.series] and link.previous not in known
         ]
 
-    async def _compare(self, anchor: Anchor) -> AsyncIterator[Finding]:
+    async def _compare(self, anchor: Anchor) -> AsyncIterator[Contradiction]:
         statement = anchor.statement
         if statement.ledger and statement.ledger != await first_event_hash(self._ledger):
-            yield Finding("ledger", "", 0, "the ledger begins with another event: it is another ledger, or it was rewritten")
-        for number, head in enumerate(self._selected_heads(statement.heads)):
+            yield Contradiction(
+                "ledger", "", 0, "the ledger begins with another event: it is another ledger, or it was rewritten"
+            )
+        rows = await self._load_rows()
+        for number, head in enumerate(self._select(statement.heads)):
             if number % PAGE == 0:
                 # A read from SQLite does not suspend: other tasks would wait for all sessions.
                 await asyncio.sleep(0)
-            if (finding := await self._check_head(head)) is not None:
+            # The verification of the chain requires the head in the row to be its last event, so equal heads need no read.
+            if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head)) is not None:
                 yield finding
         async for finding in self._find_unlisted(anchor):
             yield finding
 
-    def _selected_heads(self, heads: Collection[Head]) -> Collection[Head]:
+    async def _load_rows(self) -> dict[str, tuple[int, str]]:
+        """The last sequence number and the head of every session, or of the session that is compared; cached."""
+        if self._rows is None:
+            sessions = iter_sessions(self._ledger) if self._session is None else self._iter_session(self._session)
+            self._rows = {session.id: (session.last_seq, session.head.hex()) async for session in sessions}
+        return self._rows
+
+    async def _iter_session(self, session: str) -> AsyncIterator[Session]:
+        yield await self._ledger.session(session)
+
+    def _select(self, heads: Collection[Head]) -> Collection[Head]:
         return heads if self._session is None else [head for head in heads if head[0] == self._session]
 
-    async def _check_head(self, head: Head) -> Finding | None:
+    async def _check_head(self, head: Head) -> Contradiction | None:
         session, seq, expected = head
         if self._confirmed.get(session) == head:
             return None
         try:
-            if not seq:
-                await self._ledger.session(session)
-                return None
-            events = await self._ledger.events(session, after=seq - 1, limit=1)
+            # Without its row a session is missing, even if there are events of it: nothing lists or verifies it.
+            await self._ledger.session(session)
+            events = await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
         except SessionNotFound:
-            return Finding("missing", session, seq, f"is missing; it had {seq} events")
-        if not events or events[0].seq != seq:
-            return Finding("cut", session, seq, f"lacks event {seq}, which was signed: its end was cut off")
-        if events[0].hash.hex() != expected:
-            return Finding(
+            return Contradiction("missing", session, seq, f"is missing; it had {seq} events")
+        if seq and (not events or events[0].seq != seq):
+            return Contradiction("cut", session, seq, f"lacks event {seq}, which was signed: its end was cut off")
+        if seq and events[0].hash.hex() != expected:
+            return Contradiction(
                 "rewritten", session, seq, f"was rewritten: the hash of its event {seq} is not the one that was signed"
             )
         self._confirmed[session] = head
         return None
 
-    async def _find_unlisted(self, anchor: Anchor) -> AsyncIterator[Finding]:
+    async def _find_unlisted(self, anchor: Anchor) -> AsyncIterator[Contradiction]:
         """Find sessions that the anchor would list if they had existed then."""
         listed = {session for session, *_ in anchor.statement.heads}
-        if self._session is not None:
-            if self._session not in listed:
-                yield Finding("uncovered", self._session, 0, "is not in the anchor, which therefore proves nothing about it")
-            return
-        async for session in iter_sessions(self._ledger):
-            if session.id in listed or not session.last_seq:
+        for session, (last_seq, _) in (await self._load_rows()).items():
+            if session in listed or not last_seq:
                 continue
-            position, time = await self._first_event(session.id)
+            if self._session is not None:
+                yield Contradiction("uncovered", session, 0, "is not in the anchor, which therefore proves nothing about it")
+                continue
+            position, time = await self._first_event(session)
             if position <= anchor.statement.position:
-                yield Finding("inserted", session.id, 1, "was inserted: it lies before the anchor, which does not list it")
+                yield Contradiction("inserted", session, 1, "was inserted: it lies before the anchor, which does not list it")
             elif time < anchor.statement.time - _CLOCK_STEP_MS:
                 reason = f"was inserted: it claims to have begun at {format_iso(time)}, but the anchor does not list it"
-                yield Finding("inserted", session.id, 1, reason)
+                yield Contradiction("inserted", session, 1, reason)
 
     async def _first_event(self, session: str) -> tuple[int, int]:
         """The position and the time of the first event of a session."""

@@ -172,7 +172,7 @@ class Application:
             return Records(await self._open_ledger(), self.settings.home)
 
     async def anchors(self) -> AnchorService:
-        """Signed heads of all sessions, to be kept outside of the ledger."""
+        """Signed heads of all sessions, for storage outside of the ledger."""
         from fidelio.anchors.service import AnchorService  # noqa: PLC0415  # brings cryptography, 50 ms
 
         async with self._open_lock:
@@ -213,7 +213,7 @@ class Application:
 
     @asynccontextmanager
     async def ending_sessions(self, agent: str, workflow: str, *, reason: str) -> AsyncIterator[None]:
-        """End what the scripted `agent` starts in the block and leaves unfinished, and before it what a killed one has left.
+        """End what the scripted `agent` starts in the block and leaves unfinished, and before it what a killed process left.
 
         At any moment of the block the process can be stopped, also while a session starts whose id nobody knows yet. If another
         process is in such a block of this agent, its sessions are not touched, and the next block ends those of this one.

@@ -27,11 +27,16 @@ _NAMED = 10
 
 
 class RedactionPlan(msgspec.Struct, frozen=True):
-    """The events to erase. `kept` are those that have the text in a field that the chain needs."""
+    """The events to erase. `unerasable` are those that have the text in a field that the chain needs."""
 
     session: Session
     events: tuple[Event, ...]
-    kept: tuple[Event, ...] = ()
+    unerasable: tuple[Event, ...] = ()
+
+    def batches(self) -> Iterator[list[int]]:
+        """The numbers of the events, as many as are erased at once."""
+        seqs = [event.seq for event in self.events]
+        return (seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH))
 
 
 async def plan_deletion(ledger: Ledger, session: Session) -> list[Session]:
@@ -72,11 +77,11 @@ async def plan_redaction(ledger: Ledger, session: Session, seqs: Collection[int]
 
     Events that are redacted already are left out, and so are those that say what was redacted.
     """
-    wanted, found, kept = set(seqs), list[Event](), list[Event]()
+    wanted, found, unerasable = set(seqs), list[Event](), list[Event]()
     async for page in event_pages(ledger, session.id):
         for event in page:
             if text and text in event.actor:
-                kept.append(event)
+                unerasable.append(event)
             if event.redacted or event.type in (REDACTED, SESSION_DELETED):
                 continue
             if event.seq in wanted or (text and await _contains(ledger, event.body, text)):
@@ -85,7 +90,7 @@ async def plan_redaction(ledger: Ledger, session: Session, seqs: Collection[int]
         raise UsageProblem(
             f"Session {_name(session)} has no event {unknown[0]}.", remedy=Hint(Command("events", session.id), " lists them.")
         )
-    return RedactionPlan(session, tuple(found), tuple(kept))
+    return RedactionPlan(session, tuple(found), tuple(unerasable))
 
 
 async def _contains(ledger: Ledger, body: dict[str, Any], text: str) -> bool:
@@ -118,13 +123,13 @@ async def find_remains(ledger: Ledger, session: str, text: str) -> list[str]:
     row = await ledger.session(session)
     found = [f"the record of session {session}"] if text in "\n".join(_iter_texts(row.record)) else []
     async for request in all_pages(partial(ledger.requests, session=session, state=None)):
-        parts = [
+        texts = [
             request.question,
             request.subject,
             request.key,
             *_iter_texts([*request.options, request.detail, request.answer]),
         ]
-        found += [f"request {request.id}"] if any(text in part for part in parts) else []
+        found += [f"request {request.id}"] if any(text in each for each in texts) else []
     return found
 
 

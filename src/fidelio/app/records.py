@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
+from fidelio.app.erasure import RedactionPlan, find_remains, plan_deletion, plan_redaction
 from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
@@ -123,10 +123,10 @@ class Records:
         """Find the events that a redaction would erase, by number or by text."""
         return await plan_redaction(self._ledger, session, seqs, text)
 
-    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> list[int]:
+    async def redact(self, session: str, seqs: Sequence[int], *, actor: str, reason: str) -> None:
         """Erase the bodies of events, what was derived from them, and the files of runs, which contain the same texts.
 
-        Returns the numbers of the events that say so.
+        An event says by whom and why.
         """
         found = await self.find(session)
         if self._home is not None and found.kind == "agent" and found.status in _RUNNING:
@@ -134,11 +134,9 @@ class Records:
                 f"Session {found.id} is {found.status}, and its agent still writes.",
                 remedy=Hint("Stop it first: ", Command("agents", "stop", found.id), "."),
             )
-        parts = [seqs[first : first + BATCH] for first in range(0, len(seqs), BATCH)]
-        done = [await self._ledger.redact(found.id, part, actor=actor, reason=reason) for part in parts]
+        await self._ledger.redact(found.id, seqs, actor=actor, reason=reason)
         if self._home is not None:
             await asyncio.to_thread(shutil.rmtree, self._home.runs / found.id, ignore_errors=True)
-        return [result.events[-1].seq for result in done]
 
     async def find_remains(self, session: str, text: str) -> list[str]:
         """Name what still contains a text after a redaction."""

@@ -85,6 +85,6 @@ class KeyRingProblem(TokenError):
 
 
 class AnchorProblem(FidelioError):
-    """An anchor cannot be read, written or time-stamped. An anchor that contradicts the ledger is no error but a finding."""
+    """An anchor cannot be read, stored or time-stamped. That it contradicts the ledger is a result and no error."""
 
     code = "anchor"

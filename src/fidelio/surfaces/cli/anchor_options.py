@@ -54,7 +54,7 @@ def verify_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 async def verify_anchors(application: Application, session: str | None, anchoring: dict[str, Any]) -> AnchorVerdicts | None:
-    """Compare the ledger, or one session, with the anchors of the options; None without anchors."""
+    """Compare the ledger, or a session, with the anchors of the options; None without anchors."""
     if not anchoring["anchors"]:
         return None
     service = await application.anchors()
@@ -102,10 +102,6 @@ def _print_verdict(verdict: AnchorVerdict) -> None:
         whose = "the pinned key" if verdict.signer == "pinned" else "a key of this home"
         click.echo(f"{name} agrees with the ledger: {verdict.sessions} sessions, signed by {whose} {verdict.fingerprint}.")
     _print_time_stamp(name, verdict)
-    if verdict.signer == "home":
-        click.echo(
-            "  Whoever can write to this home could have signed it too. Pin a fingerprint that you kept elsewhere: --key."
-        )
 
 
 def _print_time_stamp(name: str, verdict: AnchorVerdict) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def anchor_command(
     cli: CliContext, target: str | None, tsa: str | None, fingerprint: bool, rotate_key: bool, as_json: bool
 ) -> None:
-    """Sign the heads of all sessions and write them to TARGET, to be kept outside of the ledger.
+    """Sign the heads of all sessions and write them to TARGET, for storage outside of the ledger.
 
     TARGET is a file, a directory, git:tags/NAME, git:notes/NAME, or git:DIR:tags/NAME for the repository in DIR. Keep the
     anchor and the fingerprint of the key in another place: `fidelio verify --anchor` then shows whether anything before it
@@ -57,10 +57,10 @@ def _print_created(created: CreatedAnchor, *, as_json: bool) -> None:
         facts = {"number": statement.number, "sessions": statement.count, "position": statement.position}
         moment = {"time": format_iso(statement.time), "time_stamped": bool(anchor.time_stamp)}
         print_json(
-            {"place": created.place, **facts, **moment, "digest": anchor.digest.hex(), "fingerprint": anchor.fingerprint}
+            {"location": created.location, **facts, **moment, "digest": anchor.digest.hex(), "fingerprint": anchor.fingerprint}
         )
         return
     stamped = ", time-stamped" if anchor.time_stamp else ""
-    click.echo(f"Anchor {statement.number} of {statement.count} sessions{stamped}: {escape_line(created.place)}")
+    click.echo(f"Anchor {statement.number} of {statement.count} sessions{stamped}: {escape_line(created.location)}")
     click.echo(f"  signed by the key {anchor.fingerprint}")
     click.echo("  Keep the anchor and the fingerprint in another place than this home.")

@@ -65,9 +65,7 @@ async def _delete(cli: CliContext, sessions: Sequence[Session], person: str, rea
 
 async def _print_pending(records: Records) -> None:
     if await records.erasure_pending():
-        click.echo(
-            "Some bytes are still in the file, because a reader holds them. They are erased once it has ended.", err=True
-        )
+        click.echo("Some bytes are still in the file because a reader holds them. They are erased once it has ended.", err=True)
 
 
 @click.command("redact")
@@ -112,9 +110,12 @@ async def _plan_redaction(cli: CliContext, session: str, seqs: Sequence[int], te
 async def _redact(cli: CliContext, plan: RedactionPlan, person: str, reason: str, text: str) -> tuple[list[int], list[str]]:
     """Erase the events. Returns the events that say so, and what still contains the text."""
     async with cli.records() as records:
-        notes = await records.redact(plan.session.id, [event.seq for event in plan.events], actor=person, reason=reason)
+        session = plan.session.id
+        for seqs in plan.batches():
+            await records.redact(session, seqs, actor=person, reason=reason)
         await _print_pending(records)
-        return notes, await records.find_remains(plan.session.id, text) if text else []
+        notes = await records.events(session, after=plan.session.last_seq, types=["event.redacted"])
+        return [event.seq for event in notes], await records.find_remains(session, text) if text else []
 
 
 def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
@@ -122,7 +123,7 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         events = [
             {"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body} for event in plan.events
         ]
-        print_json({"session": plan.session.id, "events": events, "kept": [event.seq for event in plan.kept]})
+        print_json({"session": plan.session.id, "events": events, "unerasable": [event.seq for event in plan.unerasable]})
         return
     if not plan.events:
         click.echo(f"Session {plan.session.id} has no such event that is not erased already.")
@@ -131,24 +132,26 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         click.echo(start + shorten(json_text(event.body), max(20, terminal_width() - len(start))))
     if len(plan.events) > _LISTED:
         click.echo(f"  and {len(plan.events) - _LISTED} more")
-    _print_kept(plan)
+    _print_unerasable(plan)
 
 
 def _print_redacted(plan: RedactionPlan, notes: list[int], remains: list[str], *, as_json: bool) -> None:
     seqs = [event.seq for event in plan.events]
     if as_json:
-        kept = [event.seq for event in plan.kept]
-        print_json({"session": plan.session.id, "erased": seqs, "recorded": notes, "kept": kept, "remains": remains})
+        unerasable = [event.seq for event in plan.unerasable]
+        print_json(
+            {"session": plan.session.id, "erased": seqs, "recorded": notes, "unerasable": unerasable, "remains": remains}
+        )
         return
     click.echo(f"{_count(plan.events)} of session {plan.session.id} erased; event {notes[-1]} says by whom and why.")
-    _print_kept(plan)
-    for place in remains:
-        click.echo(f"The text is still in {escape_line(place)}.", err=True)
+    _print_unerasable(plan)
+    for remaining in remains:
+        click.echo(f"The text is still in {escape_line(remaining)}.", err=True)
 
 
-def _print_kept(plan: RedactionPlan) -> None:
-    if plan.kept:
-        seqs = ", ".join(str(event.seq) for event in plan.kept[:_LISTED])
+def _print_unerasable(plan: RedactionPlan) -> None:
+    if plan.unerasable:
+        seqs = ", ".join(str(event.seq) for event in plan.unerasable[:_LISTED])
         click.echo(f"The text is also in the actor of events {seqs}. The chain contains it, so it cannot be erased.", err=True)
 
 
