@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.surfaces.mcp.elicitation import NoAnswer
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -26,7 +27,7 @@ from fidelio.surfaces.mcp.endpoint import (
     ProtocolError,
     describe_client,
 )
-from fidelio.surfaces.mcp.protocol import Elicit, NoAnswer, Protocol, RequestContext
+from fidelio.surfaces.mcp.protocol import Elicit, Protocol, RequestContext
 from fidelio.toolkit import DeliveredTexts
 
 Context = ServerRequestContext[Any, Any]

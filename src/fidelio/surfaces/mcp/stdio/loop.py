@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from fidelio.surfaces.mcp.elicitation import NoAnswer
 from fidelio.surfaces.mcp.endpoint import INVALID_REQUEST, PARSE_ERROR
 from fidelio.surfaces.mcp.protocol import (
     DECODING_ERRORS,
-    NoAnswer,
     Peer,
     Protocol,
     encode_message,
