@@ -132,7 +132,7 @@ _INDENT = "    "
 # Lines of a question: a person has to read all of it before they answer. Characters of a path.
 _MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
-_MAX_VALUE, _MAX_SUMMARY = 40, 90
+_MAX_VALUE, _MAX_SUMMARY = 40, 80
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
 
