@@ -87,8 +87,9 @@ class Layout(msgspec.Struct, frozen=True):
         """Yield a line of Fidelio's own, in which foreign text is escaped. What does not fit continues behind the gutter."""
         indent, line = self._limit_indent(indent), self._encode(line)
         available = self._columns - len(indent)
-        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(self.gutter))
-        yield f"{indent}{first}"
+        margin = " " * min(len(line) - len(line.lstrip(" ")), available // 4)
+        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(self.gutter) - len(margin))
+        yield f"{indent}{margin if rest else ''}{first}"
         yield from (f"{indent}{self.gutter}{part}" for part in rest)
 
     def shorten(self, text: str, width: int) -> str:
