@@ -38,7 +38,7 @@ def priced(setup: RunSetup) -> RunSetup:
 
 
 def run(setup: RunSetup, *more: str) -> str:
-    environ = {**os.environ, "FIDELIO_HOME": str(setup.home)}
+    environ = {**os.environ, "FIDELIO_HOME": str(setup.home), "COLUMNS": "300"}
     command = [sys.executable, "-m", "fidelio", "run", "concert", "--agent", "tuner", "--workflows", str(setup.workflows)]
     done = subprocess.run(
         [*command, *more],
@@ -60,7 +60,7 @@ def test_every_line_shows_time_activity_agent_and_cost(priced: RunSetup) -> None
     assert all(re.match(r" +\d+:\d\d  \S", line) for line in lines)
     assert re.search(r"0:\d\d  tune +tuner begins$", lines[0])
     assert any(re.search(r"  tune/tune-step +tuner: It is in tune\.  \$1\.25$", line) for line in lines), lines
-    assert re.search(r"completed\. See: .* report s_\w+  \$1\.25$", lines[-1])
+    assert re.search(r"completed\. See: .* report s_\w+`  \$1\.25$", lines[-1])
 
 
 @proves("conductor.shows-progress")

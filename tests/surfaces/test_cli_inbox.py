@@ -81,7 +81,7 @@ async def test_variables_take_only_one_line(home: Path, fidelio: Fidelio) -> Non
 
     start = '    │ count=3, items=["long", "long", "long", "long", "long"…, to='
     (line,) = [line for line in shown.splitlines() if line.startswith(start)]
-    assert line == f"{start}the opera in town and 3 more"
+    assert line == f'{start}"the opera in town" and 3 more'
     assert (request["variables"], request["session_name"], request["detail"]) == (variables, "parcel", DETAIL)
 
 

@@ -66,7 +66,7 @@ async def test_an_agent_walks_through_hello_and_a_person_answers_from_another_pr
     assert (resumed["option_id"], resumed["variables"]["tone"]) == ("warm", "warm")
     assert (status["status"], status["completed_activities"]) == ("completed", ["greet", "compose", "farewell"])
     assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
-    assert "answered by person:" in fidelio("inbox", "--all").stdout
+    assert "answered: local over cli, by person:" in fidelio("inbox", "--all").stdout
 
 
 @proves("workflows.gate")

@@ -47,7 +47,7 @@ def escape_text(text: str) -> str:
     """Replace control characters and invisible characters, blanks other than a space included, by readable escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(sign if _is_kept(text, index) else _escape_sign(sign) for index, sign in enumerate(text))
+    return "".join(sign if _shows(text, index) else _escape_sign(sign) for index, sign in enumerate(text))
 
 
 def escape_json(text: str) -> str:
@@ -84,11 +84,12 @@ class Layout(msgspec.Struct, frozen=True):
             yield from self.wrap_line(f"({hidden} more lines; --json shows all)", indent)
 
     def wrap_line(self, line: str, indent: str = "") -> Iterator[str]:
-        """Yield a line of Fidelio's own, whose foreign parts are escaped. What does not fit continues behind the gutter."""
+        """Yield a line of Fidelio's own, in which foreign text is escaped. What does not fit continues behind the gutter."""
         indent, line = self._limit_indent(indent), self._encode(line)
         available = self._columns - len(indent)
-        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(self.gutter))
-        yield f"{indent}{first}"
+        margin = " " * min(len(line) - len(line.lstrip(" ")), available // 4)
+        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(self.gutter) - len(margin))
+        yield f"{indent}{margin if rest else ''}{first}"
         yield from (f"{indent}{self.gutter}{part}" for part in rest)
 
     def shorten(self, text: str, width: int) -> str:
@@ -123,7 +124,7 @@ def is_utf8(encoding: str) -> bool:
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     """Put a text on a single line of at most `width` columns."""
     line = escape_line(text)
-    return line if measure(line) <= width else _take(line, width - len(ellipsis))[0].rstrip() + ellipsis
+    return line if measure(line) <= width else _split_columns(line, width - len(ellipsis))[0].rstrip() + ellipsis
 
 
 def pad(text: str, width: int) -> str:
@@ -156,12 +157,12 @@ def _split_words(line: str, width: int) -> Iterator[str]:
 
 def _break_word(word: str, width: int) -> Iterator[str]:
     while measure(word) > width:
-        start, word = _take(word, width)
+        start, word = _split_columns(word, width)
         yield start
     yield word
 
 
-def _take(text: str, width: int) -> tuple[str, str]:
+def _split_columns(text: str, width: int) -> tuple[str, str]:
     """Split off as many characters as fit into `width` columns. A mark stays with its letter."""
     columns = 0
     for index, sign in enumerate(text):
@@ -188,7 +189,7 @@ def _is_visible(sign: str) -> bool:
     return sign.isprintable() and sign not in _INVISIBLE
 
 
-def _is_kept(text: str, index: int) -> bool:
+def _shows(text: str, index: int) -> bool:
     sign = text[index]
     if sign in _JOINERS:
         return _joins(text, index)
@@ -207,7 +208,7 @@ def _joins(text: str, index: int) -> bool:
     before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if not before or not after or before.isascii() or after.isascii() or _is_mark(after):
         return False
-    return before not in _JOINERS and _is_kept(text, index - 1) and _is_visible(after)
+    return before not in _JOINERS and _shows(text, index - 1) and _is_visible(after)
 
 
 def _escape_sign(sign: str) -> str:

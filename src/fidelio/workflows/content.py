@@ -52,7 +52,7 @@ class SkillText(msgspec.Struct, frozen=True):
 
 
 class WorkflowText(msgspec.Struct, frozen=True):
-    """The text of a workflow, and its primary skill if it has one."""
+    """The text of a workflow, and its primary skill; None without a primary skill."""
 
     workflow: Workflow
     primary_skill: SkillText | None

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
+from fidelio.surfaces.mcp.elicitation import NoAnswer, build_elicitation, read_choice
 from fidelio.surfaces.mcp.endpoint import STATE_LIFETIME_MS, Client, ProtocolError, RequestStates, ServedTools
-from fidelio.surfaces.mcp.protocol import CallDispatcher, NoAnswer, RequestContext, build_elicitation, read_choice
+from fidelio.surfaces.mcp.protocol import CallDispatcher, RequestContext
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import AnswerOption, AskPerson, CallContext, Done, Outcome, Tool, ToolTable
 from tests.support import proves

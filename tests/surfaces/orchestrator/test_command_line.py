@@ -162,7 +162,7 @@ def test_a_person_is_told_commands_and_not_tools(agents: Shell) -> None:
         assert f" agents {command}`" in text
     while "waits for you" not in (status := agents("status", "asks")):
         agents("wait", "asks", "--timeout", "0.2", code=5)
-    assert ["May I?" in status, "yes: Go on" in status, "fidelio answer r_" in status] == [True, True, True]
+    assert ["│ May I?" in status, "Option yes\n      │ Go on" in status, "fidelio answer r_" in status] == [True, True, True]
     assert "_agent_" not in "".join([*said, status])
     # Whoever carries them out waits for as long as one of them does.
     for name in ("task", "asks"):

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 
-from fidelio.clock import format_iso
-from fidelio.errors import AgentSessionNotFound, Command, ExecutorFailure, UsageProblem
-from fidelio.ledger.model import Event, Request
+from fidelio.errors import AgentSessionNotFound, Command, UsageProblem
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
-from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
+from fidelio.surfaces.cli.agent_output import (
+    describe_progress,
+    print_event,
+    print_remains,
+    print_result,
+    print_session,
+    session_row,
+)
 from fidelio.surfaces.cli.context import (
     CliContext,
     calling_actor,
     calling_session,
     escape_line,
-    escape_text,
     json_option,
-    json_text,
     name_argument,
     print_json,
     print_line,
-    print_quote,
     print_table,
     quote_name,
     resolve_project,
     run_async,
-    shorten,
-    terminal_width,
     with_cli_context,
 )
-from fidelio.surfaces.views import blueprints_json, sessions_json, status_json
+from fidelio.surfaces.views import blueprints_json, sessions_json
 
 POLL_SECONDS = 1.0
-_MAX_PATH = 200
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
@@ -108,7 +106,7 @@ async def list_sessions(
         click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
         print_table(
-            [_session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
+            [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
         )
         if page.next:
             click.echo(f"More: {cli.program} agents list --after {page.next}")
@@ -172,7 +170,7 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
     """Show the state of the session NAME, and the questions that wait for you."""
     async with cli.agents() as service:
         session = await service.find(name, _resolve_project(project))
-        _print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+        print_session(cli, session, as_json=as_json, requests=await service.questions(session))
 
 
 @agents_command.command("result")
@@ -184,7 +182,7 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
 async def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
     """Print the result of the session NAME."""
     async with cli.agents() as service:
-        await _print_result(service, name, _resolve_project(project), run, as_json=as_json)
+        await print_result(service, name, _resolve_project(project), run, as_json=as_json)
 
 
 @agents_command.command("wait")
@@ -208,7 +206,7 @@ async def wait(
             async with asyncio.timeout(timeout):
                 found = await _wait_finished(service, sessions, any_=any_)
             for session in found:
-                _print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+                print_session(cli, session, as_json=as_json, requests=await service.questions(session))
     except TimeoutError:
         click.echo("fidelio: The sessions are still running.", err=True)
         return 5
@@ -227,7 +225,7 @@ async def wait(
 async def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME and all processes that it has started."""
     async with cli.agents() as service:
-        _print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
+        print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
 
 
 @agents_command.command("delete")
@@ -248,11 +246,11 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
             if everything:
                 deleted = await service.delete_all(_resolve_project(project), by=calling_actor())
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
-                _print_remains(deleted)
+                print_remains(deleted)
             for name in names:
                 deleted = await service.delete(name, _resolve_project(project), by=calling_actor())
                 print_line(f"{quote_name(name)} is deleted.")
-                _print_remains(deleted)
+                print_remains(deleted)
 
     run_async(work())
 
@@ -271,7 +269,7 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
         while True:
             page = await service.events(session.id, after=last_seq, limit=200)
             for event in page:
-                _print_event(event, as_json=as_json)
+                print_event(event, as_json=as_json)
                 last_seq = event.seq
             if len(page) == 200:
                 continue
@@ -280,20 +278,11 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
             await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
 
 
-def _print_remains(deleted: DeletionResult) -> None:
-    if deleted.erasure_pending:
-        click.echo("Another process still reads: the bytes of the deleted texts are erased once it has ended.")
-    for worktree in deleted.retained_worktrees:
-        print_line(f"The worktree {quote_name(worktree, _MAX_PATH)} contains changes and was kept.")
-    for name in deleted.skipped:
-        print_line(f"Session {quote_name(name)} was not deleted: this command is part of its work.")
-
-
 async def _follow_start(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
     """Watch the run to its end and print its result. With `detach`, print how to watch it instead."""
     if detach:
         if as_json:
-            _print_session(cli, session, as_json=True)
+            print_session(cli, session, as_json=True)
         else:
             watch = cli.render(Command("agents", "events", name_argument(session.name, session.id), "--follow")).strip("`")
             click.echo(f"{session.name} is {session.run.state}. Watch it with: {watch}")
@@ -304,24 +293,8 @@ async def _follow_start(cli: CliContext, service: AgentService, session: AgentSe
         status = cli.render(Command("agents", "status", name_argument(session.name, session.id)))
         click.echo(f"\n{session.name} continues in the background. {status} shows its state.", err=True)
         raise
-    await _print_result(service, session.id, as_json=as_json)
+    await print_result(service, session.id, as_json=as_json)
     return 0
-
-
-async def _print_result(
-    service: AgentService, name: str, project: str | None = None, run: int | None = None, *, as_json: bool
-) -> None:
-    """Print the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
-    try:
-        found = await service.result(name, project, run=None if run is None else str(run))
-    except ExecutorFailure as failure:
-        if failure.partial:
-            _print_text(failure.partial)
-        raise
-    if as_json:
-        print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
-    else:
-        _print_text(found.text)
 
 
 async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
@@ -329,17 +302,11 @@ async def _watch_run(cli: CliContext, service: AgentService, session: AgentSessi
     printed = ""
     while session.run.is_active:
         (session,) = await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
-        progress = _describe_progress(cli, session)
+        progress = describe_progress(cli, session)
         if progress != printed and session.run.is_active:
             print_line(progress, "  ", err=True)
             printed = progress
     return session
-
-
-def _describe_progress(cli: CliContext, session: AgentSession) -> str:
-    if session.question:
-        return f"waits for you: `{cli.program} inbox`, then `{cli.program} answer {session.question} ...`"
-    return f"{session.run.state}: {escape_line(session.run.last_activity)}" if session.run.last_activity else session.run.state
 
 
 async def _wait_finished(service: AgentService, sessions: list[AgentSession], *, any_: bool) -> list[AgentSession]:
@@ -361,55 +328,3 @@ async def _find_existing(service: AgentService, sessions: list[AgentSession]) ->
         with suppress(AgentSessionNotFound):
             found.append(await service.find(session.id))
     return found
-
-
-def _print_text(text: str) -> None:
-    """Print what an agent has produced: quoted on a terminal, else without a gutter, because it may go into a file."""
-    if sys.stdout.isatty():
-        print_quote(text, max_lines=None)
-    else:
-        click.echo("\n".join(map(escape_text, text.splitlines())))
-
-
-def _session_row(session: AgentSession) -> dict[str, str]:
-    """The cells of a session in a table."""
-    return {
-        "name": session.name,
-        "state": session.run.state,
-        "blueprint": session.blueprint or "-",
-        "runs": str(session.run.number),
-        "changed": format_iso(session.updated_at)[:19].replace("T", " "),
-        "project": session.project,
-    }
-
-
-def _print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
-    """Print the status of a session and the requests that wait for a person."""
-    body = status_json(session, requests, render=cli.render)
-    if as_json:
-        print_json(body)
-        return
-    reason = f" ({quote_name(session.run.reason)})" if session.run.reason else ""
-    print_line(f"{quote_name(session.name)}  {session.run.state}{reason}")
-    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
-        if key in body:
-            print_line(f"{key.replace('_', ' ')}:", "  ")
-            print_quote(str(body[key]), "  ")
-    for request in requests:
-        print_line("waits for you:", "  ")
-        print_quote(request.question, "  ")
-        for option in request.options:
-            print_line(f"Option {quote_name(option['id'])}", "    ")
-            print_quote(option.get("label", ""), "      ")
-        click.echo(f"    Answer with: {cli.program} answer {request.id} {'OPTION' if request.options else '--text TEXT'}")
-
-
-def _print_event(event: Event, *, as_json: bool) -> None:
-    """Print an event of an agent session as a line."""
-    if as_json:
-        click.echo(json_text({"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body}))
-        return
-    body = {key: value for key, value in event.body.items() if key != "run"}
-    content = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
-    start = f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} "
-    print_line(start + shorten(str(content), max(20, terminal_width() - len(start))))

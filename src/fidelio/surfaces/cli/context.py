@@ -190,13 +190,13 @@ def output_layout() -> Layout:
 
 
 def print_line(line: str, indent: str = "", *, err: bool = False) -> None:
-    """Print a line of Fidelio's own. Its foreign parts are escaped; it begins with a word of Fidelio's."""
+    """Print a line of Fidelio's own, which begins with a word of ours and in which foreign text is escaped."""
     for part in output_layout().wrap_line(line, indent):
         click.echo(part, err=err)
 
 
 def print_message(text: str) -> None:
-    """Print an error or a finding on standard error: wrapped on a terminal, else as one line, because programs read it."""
+    """Print an error or a finding on standard error: wrapped on a terminal, else unbroken, because programs read it."""
     line = escape_line(text)
     if sys.stderr.isatty():
         print_line(line, err=True)
@@ -205,7 +205,7 @@ def print_message(text: str) -> None:
 
 
 def print_block(text: str) -> None:
-    """Print lines that are laid out already. A line that is too wide, such as one in a wide script, continues below."""
+    """Print lines that are laid out already. A line that is too wide, as in a wide script, continues below."""
     layout = output_layout()
     for line in text.split("\n"):
         plain = click.unstyle(line)
@@ -222,13 +222,13 @@ def print_quote(text: str, indent: str = "", *, max_lines: int | None = MAX_LINE
 
 
 def describe_channel(channel: str, assurance: str) -> str:
-    """How an answer came, for the front of a line: the name behind it is one that a client or an agent has chosen."""
+    """How an answer came, for the front of a line: a client or an agent has chosen the name behind it."""
     known = quote_name(assurance) if assurance == channel else f"{quote_name(assurance)} over {quote_name(channel)}"
     return f"{known}, " if channel and assurance else f"over {quote_name(channel)}, " if channel else ""
 
 
 def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, cut: Sequence[str] = ()) -> None:
-    """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, or the last one, are cut."""
+    """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, else the last, are cut."""
     layout, first = output_layout(), columns[0]
     cells = [{**{name: escape_line(row[name]) for name in columns}, first: quote_name(row[first])} for row in rows]
     wanted = {name: max([len(name), *(measure(row[name]) for row in cells)]) for name in columns}

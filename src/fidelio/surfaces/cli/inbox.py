@@ -132,7 +132,7 @@ _INDENT = "    "
 # Lines of a question: a person has to read all of it before they answer. Characters of a path.
 _MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
-_MAX_VALUE, _MAX_SUMMARY = 40, 78
+_MAX_VALUE, _MAX_SUMMARY = 40, 80
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
 
@@ -213,7 +213,7 @@ def _summarize_variables(session: Session) -> str:
     variables, authors = _variables(session), session.record.get("set_by", {})
     names, summary = [name for name in variables if not authors.get(name, "").startswith(BY_DEFINITION)], ""
     for count, name in enumerate(names):
-        longer = f"{summary}{', ' if summary else ''}{name}={shorten(_format_value(variables[name]), _MAX_VALUE)}"
+        longer = f"{summary}{', ' if summary else ''}{quote_name(name)}={_format_value(variables[name])}"
         if summary and len(longer) > _MAX_SUMMARY:
             return f"{summary} and {len(names) - count} more"
         summary = longer
@@ -225,7 +225,9 @@ def _variables(session: Session) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return quote_name(escape_line(value), _MAX_VALUE)
+    return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE)
 
 
 def _print_options(request: Request) -> None:

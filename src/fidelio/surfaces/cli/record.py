@@ -30,11 +30,13 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
-from fidelio.surfaces.text import measure
+from fidelio.surfaces.text import measure, pad
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
+# Columns from which events are aligned.
+_WIDE = 100
 _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 
 
@@ -280,7 +282,9 @@ def _print_event(event: Event, *, as_json: bool) -> None:
         line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
         click.echo(json_text(line))
     else:
-        start = f"{event.seq:>5}  {format_iso(event.time)}  {quote_name(event.actor):<14}  {quote_name(event.type):<20}  "
+        who, what = (14, 20) if terminal_width() >= _WIDE else (0, 0)
+        names = f"{pad(quote_name(event.actor), who)}  {pad(quote_name(event.type), what)}"
+        start = f"{event.seq:>5}  {format_iso(event.time)}  {names}  "
         print_line(start + shorten(json_text(body), max(20, terminal_width() - measure(start))))
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from fidelio.processes.caller import PERSON
 from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.mcp.elicitation import NoAnswer
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -27,7 +28,7 @@ from fidelio.surfaces.mcp.endpoint import (
     ProtocolError,
     describe_client,
 )
-from fidelio.surfaces.mcp.protocol import Elicit, NoAnswer, Protocol, RequestContext
+from fidelio.surfaces.mcp.protocol import Elicit, Protocol, RequestContext
 from fidelio.toolkit import DeliveredTexts
 
 Context = ServerRequestContext[Any, Any]

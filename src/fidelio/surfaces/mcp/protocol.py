@@ -1,8 +1,7 @@
 """JSON-RPC and MCP without a transport: maps a message to its reply.
 
-`CallDispatcher` runs `tools/call` to its end, including elicitation in the middle of it. All revisions show a form with a
-single field, the answer; they differ in how an option gets a readable label. An unexpected error becomes a reply here, at the
-outermost boundary of a request: without a reply the client would wait until its timeout.
+`CallDispatcher` runs `tools/call` to its end, including elicitation in the middle of it. An unexpected error becomes a reply
+here, at the outermost boundary of a request: without a reply the client would wait until its timeout.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from fidelio.errors import Command, FidelioError, UsageProblem
 from fidelio.processes.caller import PERSON, Caller
+from fidelio.surfaces.mcp.elicitation import NoAnswer, build_elicitation, read_choice
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
     CACHE_SCOPE,
@@ -37,78 +37,16 @@ from fidelio.surfaces.mcp.endpoint import (
     read_envelope,
     render_result,
 )
-from fidelio.surfaces.text import escape_text, shorten
-from fidelio.toolkit import AnswerOption, AskPerson, CallContext, DeliveredTexts, Done, IdentifyPeer, Reporter
+from fidelio.toolkit import AskPerson, CallContext, DeliveredTexts, Done, IdentifyPeer, Reporter
 
-ANSWER_FIELD = "answer"
 ELICIT_METHOD = "elicitation/create"
 # Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
 ANSWER_SECONDS = 50.0
 INPUT_KEY = "person"
-# Columns of the texts in a form.
-MAX_QUESTION, MAX_LABEL, MAX_DESCRIPTION = 4_000, 200, 500
 
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
 
 Elicit = Callable[[dict[str, Any]], Awaitable[object]]
-
-
-class NoAnswer(Exception):
-    """Elicitation ended without a choice. The text says why, as a whole sentence."""
-
-
-def build_elicitation(question: AskPerson, client: Client) -> dict[str, Any]:
-    """Build the parameters of `elicitation/create`."""
-    schema = {
-        "type": "object",
-        "properties": {ANSWER_FIELD: _build_field(question.options, client)},
-        "required": [ANSWER_FIELD],
-    }
-    params = {"message": _build_message(question), "requestedSchema": schema}
-    return {"mode": "form", **params} if client.supports_titles else params
-
-
-def _build_field(options: Sequence[AnswerOption], client: Client) -> dict[str, Any]:
-    field = {"type": "string", "title": "Answer"}
-    if client.supports_titles:
-        return {**field, "oneOf": [{"const": escape_text(option.id), "title": _label(option)} for option in options]}
-    return {
-        **field,
-        "enum": [escape_text(option.id) for option in options],
-        "enumNames": [_label(option) for option in options],
-    }
-
-
-def _label(option: AnswerOption) -> str:
-    return shorten(option.label, MAX_LABEL) or escape_text(option.id)
-
-
-def _build_message(question: AskPerson) -> str:
-    # Question, labels and descriptions contain what an agent has set. Each is one line, so that none looks like another part.
-    # A form shows only labels, so the descriptions of the options go into the message above it.
-    message = shorten(question.message, MAX_QUESTION)
-    explanations = [
-        f"- {_label(option)}: {shorten(option.description, MAX_DESCRIPTION)}"
-        for option in question.options
-        if option.description
-    ]
-    return "\n".join([message, "", *explanations]) if explanations else message
-
-
-def read_choice(response: object, question: AskPerson) -> str:
-    """Return the id of the chosen option; raise `NoAnswer` if the response has none."""
-    action = response.get("action") if isinstance(response, Mapping) else None
-    if action == "decline":
-        raise NoAnswer("The person declined to answer.")
-    if action == "cancel":
-        raise NoAnswer("The person closed the question without an answer.")
-    content = response.get("content") if isinstance(response, Mapping) else None
-    choice = content.get(ANSWER_FIELD) if isinstance(content, Mapping) else None
-    chosen = [option.id for option in question.options if escape_text(option.id) == choice]
-    if action != "accept" or len(chosen) != 1:
-        option_ids = ", ".join(escape_text(option.id) for option in question.options)
-        raise NoAnswer(f"The client's response holds no valid answer; the options are: {option_ids}.")
-    return chosen[0]
 
 
 class RequestContext(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from fidelio.surfaces.mcp.elicitation import NoAnswer
 from fidelio.surfaces.mcp.endpoint import (
     DECODING_ERRORS,
     INVALID_REQUEST,
@@ -24,7 +25,7 @@ from fidelio.surfaces.mcp.endpoint import (
     error_response,
     is_request_id,
 )
-from fidelio.surfaces.mcp.protocol import NoAnswer, Peer, Protocol
+from fidelio.surfaces.mcp.protocol import Peer, Protocol
 from fidelio.surfaces.mcp.stdio.descriptors import private_standard_streams
 from fidelio.surfaces.mcp.stdio.streams import InputReader, LineSplitter, OutputWriter, open_reader
 

@@ -1,0 +1,113 @@
+"""Output of `fidelio agents`: the status, events and results of agent sessions, with what agents wrote quoted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fidelio.clock import format_iso
+from fidelio.errors import ExecutorFailure
+from fidelio.ledger.model import Event, Request
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.service.delete import DeletionResult
+from fidelio.orchestrator.service.service import AgentService
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    escape_line,
+    escape_text,
+    json_text,
+    print_json,
+    print_line,
+    print_quote,
+    quote_name,
+    shorten,
+    terminal_width,
+)
+from fidelio.surfaces.views import status_json
+
+_MAX_PATH = 200
+
+
+def print_remains(deleted: DeletionResult) -> None:
+    if deleted.erasure_pending:
+        click.echo("Another process still reads: the bytes of the deleted texts are erased once it has ended.")
+    for worktree in deleted.retained_worktrees:
+        print_line(f"The worktree {quote_name(worktree, _MAX_PATH)} contains changes and was kept.")
+    for name in deleted.skipped:
+        print_line(f"Session {quote_name(name)} was not deleted: this command is part of its work.")
+
+
+async def print_result(
+    service: AgentService, name: str, project: str | None = None, run: int | None = None, *, as_json: bool
+) -> None:
+    """Print the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
+    try:
+        found = await service.result(name, project, run=None if run is None else str(run))
+    except ExecutorFailure as failure:
+        if failure.partial:
+            _print_text(failure.partial)
+        raise
+    if as_json:
+        print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
+    else:
+        _print_text(found.text)
+
+
+def _print_text(text: str) -> None:
+    """Print what an agent has produced: quoted on a terminal, else without a gutter, because it may go into a file."""
+    if sys.stdout.isatty():
+        print_quote(text, max_lines=None)
+    else:
+        click.echo("\n".join(map(escape_text, text.splitlines())))
+
+
+def describe_progress(cli: CliContext, session: AgentSession) -> str:
+    if session.question:
+        return f"waits for you: `{cli.program} inbox`, then `{cli.program} answer {session.question} ...`"
+    return f"{session.run.state}: {escape_line(session.run.last_activity)}" if session.run.last_activity else session.run.state
+
+
+def session_row(session: AgentSession) -> dict[str, str]:
+    """The cells of a session in a table."""
+    return {
+        "name": session.name,
+        "state": session.run.state,
+        "blueprint": session.blueprint or "-",
+        "runs": str(session.run.number),
+        "changed": format_iso(session.updated_at)[:19].replace("T", " "),
+        "project": session.project,
+    }
+
+
+def print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
+    """Print the status of a session and the requests that wait for a person."""
+    body = status_json(session, requests, render=cli.render)
+    if as_json:
+        print_json(body)
+        return
+    reason = f" ({quote_name(session.run.reason)})" if session.run.reason else ""
+    print_line(f"{quote_name(session.name)}  {session.run.state}{reason}")
+    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
+        if key in body:
+            print_line(f"{key.replace('_', ' ')}:", "  ")
+            print_quote(str(body[key]), "  ")
+    for request in requests:
+        print_line("waits for you:", "  ")
+        print_quote(request.question, "  ")
+        for option in request.options:
+            print_line(f"Option {quote_name(option['id'])}", "    ")
+            print_quote(option.get("label", ""), "      ")
+        click.echo(f"    Answer with: {cli.program} answer {request.id} {'OPTION' if request.options else '--text TEXT'}")
+
+
+def print_event(event: Event, *, as_json: bool) -> None:
+    """Print an event of an agent session as a line."""
+    if as_json:
+        click.echo(json_text({"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body}))
+        return
+    body = {key: value for key, value in event.body.items() if key != "run"}
+    content = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
+    start = f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} "
+    print_line(start + shorten(str(content), max(20, terminal_width() - len(start))))
