@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fidelio.clock import format_iso
-from fidelio.errors import AgentSessionNotFound, ExecutorFailure, UsageProblem
+from fidelio.errors import AgentSessionNotFound, ExecutorFailure, Text, UsageProblem
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.delete import DeletionResult
@@ -95,14 +95,18 @@ async def list_sessions(
     async with cli.agents() as service:
         page = await service.list(_resolve_project(project), status=state, cursor=after, limit=limit)
         total = await service.count(_resolve_project(project), status=state)
+        waiting = {name: cli.render(why) for name, why in (await service.explain_waiting(page.items)).items()}
     if as_json:
-        print_json(sessions_json(page.items, page.next, total))
+        print_json(sessions_json(page.items, page.next, total, waiting))
     elif not page.items:
         click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
         print_table(
             [_session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
         )
+        for session in page.items:
+            if session.id in waiting:
+                click.echo(f"{session.name} waits: {waiting[session.id]}")
         if page.next:
             click.echo(f"More: {cli.program} agents list --after {page.next}")
 
@@ -165,7 +169,8 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
     """Show the state of the session NAME, and the questions that wait for you."""
     async with cli.agents() as service:
         session = await service.find(name, _resolve_project(project))
-        _print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+        why = (await service.explain_waiting([session])).get(session.id, "")
+        _print_session(cli, session, as_json=as_json, requests=await service.questions(session), why=why)
 
 
 @agents_command.command("result")
@@ -371,14 +376,16 @@ def _session_row(session: AgentSession) -> dict[str, str]:
     }
 
 
-def _print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
-    """Print the status of a session and the requests that wait for a person."""
-    body = status_json(session, requests, render=cli.render)
+def _print_session(
+    cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = (), why: Text = ""
+) -> None:
+    """Print the status of a session, why it waits, and the requests that wait for a person."""
+    body = status_json(session, requests, render=cli.render, why=why)
     if as_json:
         print_json(body)
         return
     click.echo(f"{session.name}  {session.run.state}" + (f" ({session.run.reason})" if session.run.reason else ""))
-    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
+    for key in ("detail", "last_activity", "queued_messages", "waits_because", "changes", "usage"):
         if key in body:
             click.echo(f"  {key.replace('_', ' ')}: {escape_line(str(body[key]))}")
     for request in requests:
