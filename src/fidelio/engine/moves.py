@@ -221,7 +221,7 @@ class _SituationBuilder:
         return [*self._list_open_moves(open_transitions), *map(self._make_closed_move, closed.values())]
 
     def _list_open_moves(self, candidates: Sequence[CandidateTransition]) -> Iterator[PossibleMove]:
-        """The moves of open transitions. At the level `enforce` one is blocked if its condition depends on unset variables."""
+        """The moves of open transitions. At the level `enforce` they are blocked while conditions depend on unset variables."""
         if self.record.fidelity == "advise":
             yield from (PossibleMove("transition", candidate.to) for candidate in candidates)
             return

@@ -22,7 +22,7 @@ from fidelio.surfaces.cli.context import (
     calling_actor,
     calling_session,
     escape_line,
-    escape_text,
+    escape_lines,
     json_option,
     json_text,
     print_json,
@@ -104,9 +104,8 @@ async def list_sessions(
         print_table(
             [_session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
         )
-        for session in page.items:
-            if session.id in waiting:
-                click.echo(f"{session.name} waits: {waiting[session.id]}")
+        for session in (item for item in page.items if item.id in waiting):
+            click.echo(f"{session.name} waits: {waiting[session.id]}")
         if page.next:
             click.echo(f"More: {cli.program} agents list --after {page.next}")
 
@@ -313,12 +312,12 @@ async def _print_result(
         found = await service.result(name, project, run=None if run is None else str(run))
     except ExecutorFailure as failure:
         if failure.partial:
-            click.echo(_escape_lines(failure.partial))
+            click.echo(escape_lines(failure.partial))
         raise
     if as_json:
         print_json({"session": found.session.name, "run": found.run.number, "text": found.text, "data": found.data})
     else:
-        click.echo(_escape_lines(found.text))
+        click.echo(escape_lines(found.text))
 
 
 async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
@@ -358,10 +357,6 @@ async def _find_existing(service: AgentService, sessions: list[AgentSession]) ->
         with suppress(AgentSessionNotFound):
             found.append(await service.find(session.id))
     return found
-
-
-def _escape_lines(text: str) -> str:
-    return "\n".join(escape_text(line) for line in text.splitlines())
 
 
 def _session_row(session: AgentSession) -> dict[str, str]:

@@ -185,6 +185,11 @@ def escape_text(text: str) -> str:
     return "".join(_escape_character(character) for character in text)
 
 
+def escape_lines(text: str) -> str:
+    """Escape the text and keep its line breaks."""
+    return "\n".join(escape_text(line) for line in text.splitlines())
+
+
 def _escape_character(character: str) -> str:
     if unicodedata.category(character) not in _ESCAPED_CATEGORIES or character in _JOINERS:
         return character
