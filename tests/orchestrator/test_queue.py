@@ -126,7 +126,7 @@ async def test_a_session_that_is_erased_under_its_host_frees_its_slot(harness: O
 
 
 @proves("orchestrator.freed-slots")
-async def test_a_deleted_session_with_children_worktrees_and_queued_runs_frees_all_its_slots(
+async def test_a_deleted_session_with_children_and_queued_runs_frees_all_its_slots(
     harness: OrchestratorHarness,
 ) -> None:
     harness.limits = AgentLimits(per_project=2, total=2)
