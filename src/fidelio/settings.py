@@ -30,7 +30,7 @@ class AgentLimits(NamedTuple):
 
 
 class HttpLimits(NamedTuple):
-    """Limits that keep one client from stopping the HTTP server for the others."""
+    """Limits that keep a client from stopping the HTTP server for the others."""
 
     connections: int = 500
     # On one machine all clients have the same address.

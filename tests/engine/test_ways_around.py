@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fidelio.definitions import TERMINAL
 from fidelio.definitions.conditions import all_hold
 from fidelio.definitions.models import Workflow
-from fidelio.engine import transitions
+from fidelio.engine import transition_events, transitions
 from fidelio.engine.state import Record
 from fidelio.engine.transition_events import check_transition, draft_transition
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open
@@ -164,3 +164,18 @@ def test_a_move_around_two_thousand_layers_is_checked_and_recorded() -> None:
 
     assert check_transition(definition, record, "last") == []
     assert len(draft_transition(definition, record, "last")[-1].body["passed"]) == 2000
+
+
+@proves("engine.ways-bounded")
+def test_a_target_is_resolved_once_and_not_for_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved, resolve = list[str](), transitions.ends_workflow
+
+    def count(workflow: Workflow, target: str) -> bool:
+        resolved.append(target)
+        return resolve(workflow, target)
+
+    monkeypatch.setattr(transition_events, "ends_workflow", count)
+    definition = build({"start": [to("last", when("v", number)) for number in range(200)], "last": []})
+
+    check_transition(definition, at("start"), "workflow-end")
+    assert len(resolved) < 20

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from fidelio.errors import AgentSessionNotFound
+from fidelio.errors import AgentSessionNotFound, render
 from fidelio.ledger.model import Completion
 from fidelio.orchestrator.executors.contract import Reporter, Turn, TurnResult
+from fidelio.orchestrator.record.model import AgentSession, Run, RunState
 from fidelio.orchestrator.record.unit_of_work import RUN_JOB
+from fidelio.orchestrator.runs.admission import explain_waiting
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 from tests.orchestrator.fakes import OrchestratorHarness, PausedTurn, echo, start, wait_until_finished
@@ -121,3 +123,69 @@ async def test_a_session_that_is_erased_under_its_host_frees_its_slot(harness: O
         await start(service, "second")
         await harness.ledger.erase([session.id], actor="me", reason="Gone.")
         assert (await wait_until_finished(service, "second"))[0].run.state == "succeeded"
+
+
+@proves("orchestrator.freed-slots")
+async def test_a_deleted_session_with_children_and_queued_runs_frees_all_its_slots(
+    harness: OrchestratorHarness,
+) -> None:
+    harness.limits = AgentLimits(per_project=2, total=2)
+    service = harness.service()
+    paused = PausedTurn()
+    harness.actor.part = paused.part
+    async with harness.host(service), asyncio.timeout(60):
+        await start(service, "parent")
+        await paused.entered.wait()
+        for number in range(6):
+            await start(service, f"child{number}", parent="parent")
+            await start(service, f"other{number}")
+            await service.send(f"other{number}", "and then this")
+        await service.delete_all()
+        harness.actor.part = echo
+        for name in ("one", "two", "three"):
+            await start(service, name)
+        sessions = await wait_until_finished(service, "one", "two", "three")
+
+    assert {session.run.state for session in sessions} == {"succeeded"}
+    assert await harness.ledger.jobs() == ()
+
+
+@proves("orchestrator.why-queued")
+async def test_a_queued_session_says_which_runs_hold_the_slots(harness: OrchestratorHarness) -> None:
+    harness.limits = ONE
+    service = harness.service()
+    paused = PausedTurn()
+    harness.actor.part = paused.part
+    alone = await start(service, "alone")
+    before = await service.explain_waiting([alone])
+    async with harness.host(service), asyncio.timeout(20):
+        await paused.entered.wait()
+        second = await start(service, "second")
+        busy = await service.send("alone", "and then this")
+        found = await service.explain_waiting((await service.list()).items)
+        await service.delete_all()
+
+    assert render(before[alone.id], "fidelio") == "No agent host runs for this home. Start one with `fidelio work`."
+    assert found[second.id] == "alone holds the only slot in this project (FIDELIO_AGENTS_PER_PROJECT)."
+    assert found[busy.id] == "Its messages wait until the running turn has ended."
+
+
+@proves("orchestrator.why-queued")
+@pytest.mark.parametrize(
+    ("limits", "elsewhere", "reason"),
+    [
+        (AgentLimits(per_project=1, total=9), 0, "a0 holds the only slot in this project (FIDELIO_AGENTS_PER_PROJECT)."),
+        (AgentLimits(per_project=9, total=2), 2, "a0, a1 hold the 2 slots in all projects (FIDELIO_AGENTS_TOTAL)."),
+        (AgentLimits(per_project=9, total=9), 2, "The agent host starts it in a moment."),
+    ],
+)
+def test_the_reason_names_the_limit_that_is_reached(limits: AgentLimits, elsewhere: int, reason: str) -> None:
+    def agent(name: str, state: RunState, *, project: str = "here", depth: int = 0) -> AgentSession:
+        run = Run(id=f"{name}/1", number=1, state=state)
+        return AgentSession(id=name, name=name, project=project, blueprint="", executor="", run=run, depth=depth)
+
+    holders = [agent(f"a{at}", "running", project="there" if elsewhere else "here") for at in range(elsewhere or 1)]
+    deeper = [agent(f"d{at}", "running", depth=1) for at in range(20)]
+
+    assert explain_waiting(agent("x", "queued"), [*deeper, *holders], limits, hosted=True) == reason
+    assert explain_waiting(agent("x", "running"), holders, limits, hosted=True) == ""

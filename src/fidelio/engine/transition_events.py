@@ -181,7 +181,8 @@ def _find_doubts(workflow: Workflow, record: Record, target: str, evaluated: Seq
     matching = _transitions_to(workflow, evaluated, target)
     if any(candidate.holds or candidate.kind == "loop" for candidate in matching):
         return []
-    if all(_is_same_target(workflow, candidate.to, target) for candidate in evaluated if candidate.open):
+    same = _find_same_targets(workflow, evaluated, target)
+    if all(candidate.to in same for candidate in evaluated if candidate.open):
         # All open transitions lead to this target, whatever the conditions evaluate to.
         return []
     conditions = [
@@ -203,8 +204,15 @@ def _explain_not_held(candidate: CandidateTransition, evaluated: Sequence[Candid
     return f"'{other.condition}' holds" if other else "something else holds"
 
 
-def _transitions_to(workflow: Workflow, candidates: Iterable[CandidateTransition], target: str) -> list[CandidateTransition]:
-    return [candidate for candidate in candidates if _is_same_target(workflow, candidate.to, target)]
+def _transitions_to(workflow: Workflow, candidates: Sequence[CandidateTransition], target: str) -> list[CandidateTransition]:
+    names = _find_same_targets(workflow, candidates, target)
+    return [candidate for candidate in candidates if candidate.to in names]
+
+
+def _find_same_targets(workflow: Workflow, candidates: Sequence[CandidateTransition], target: str) -> set[str]:
+    """The targets of the candidates that mean the same as `target`: each name is resolved once, not for each candidate."""
+    wanted = _normalize_end(workflow, target)
+    return {name for name in {candidate.to for candidate in candidates} if _normalize_end(workflow, name) == wanted}
 
 
 def _is_same_target(workflow: Workflow, left: str, right: str) -> bool:

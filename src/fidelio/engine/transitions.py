@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["transition", "decision", "answer", "loop", "entry", "end"]
-# A way around skipped activities as far as the search distinguishes it: where it leads, whether it is open, whether it holds.
-_WayState = tuple[str, bool, Truth]
+# A path around skipped activities as far as the search distinguishes it: where it leads, whether it is open, whether it holds.
+_BypassState = tuple[str, bool, Truth]
 MAX_STEPS = 5_000
 
 
@@ -273,7 +273,7 @@ def _replace_skipped(
     workflow: Workflow, record: Record, values: ConditionValues, own: Sequence[CandidateTransition]
 ) -> list[CandidateTransition]:
     """The transitions, with those to skipped activities replaced by the transitions of these."""
-    search, found = _WaysAround(workflow, values, find_skipped_activities(workflow, record)), list[CandidateTransition]()
+    search, found = _BypassSearch(workflow, values, find_skipped_activities(workflow, record)), list[CandidateTransition]()
     for candidate in own:
         if search.is_skipped(candidate.to):
             found.extend(search.find(candidate))
@@ -282,16 +282,16 @@ def _replace_skipped(
     return found
 
 
-class _WaysAround:
-    """Search for the ways around skipped activities: for each target, openness and truth the first, depth first.
+class _BypassSearch:
+    """Depth-first search for the paths around skipped activities: for each target, openness and truth the first.
 
-    The number of ways is exponential in the number of activities, so a skipped activity is entered again only by a way that is
-    open or true where those before it were not. A way does not return to an activity that it has passed.
+    The number of paths is exponential in the number of activities, so a skipped activity is entered again only by a path that
+    is open or true where those before it were not. A path does not return to an activity that it has passed.
     """
 
     def __init__(self, workflow: Workflow, values: ConditionValues, skipped: frozenset[str]) -> None:
         self._workflow, self._values, self._skipped = workflow, values, skipped
-        self._found: set[_WayState] = set()
+        self._found: set[_BypassState] = set()
         self.steps = 0
 
     def is_skipped(self, name: str) -> bool:
@@ -303,34 +303,34 @@ class _WaysAround:
         Each transition of the current activity is searched for itself, because an agent may claim the condition of any. After
         `MAX_STEPS`, a further one adds only what none before it has found: thousands of them would each go through everything.
         """
-        found = set[_WayState]() if self.steps < MAX_STEPS else self._found
-        ways = list(self._search(first, found))
+        found = set[_BypassState]() if self.steps < MAX_STEPS else self._found
+        bypasses = list(self._search(first, found))
         self._found |= found
-        return ways
+        return bypasses
 
-    def _search(self, first: CandidateTransition, found: set[_WayState]) -> Iterator[CandidateTransition]:
+    def _search(self, first: CandidateTransition, found: set[_BypassState]) -> Iterator[CandidateTransition]:
         # No recursion: a workflow may have more activities than Python has stack frames.
         path: dict[str, Iterator[CandidateTransition]] = {"": iter((first,))}
         while path:
-            way = next(path[next(reversed(path))], None)
-            if way is None:
+            bypass = next(path[next(reversed(path))], None)
+            if bypass is None:
                 path.popitem()
                 continue
             self.steps += 1
-            state = (way.to, way.open, way.holds)
+            state = (bypass.to, bypass.open, bypass.holds)
             if state in found:
                 continue
             found.add(state)
-            if self.is_skipped(way.to):
-                path[way.to] = self._list_onward(way, path)  # begins in the next round, so the path contains the activity
+            if self.is_skipped(bypass.to):
+                path[bypass.to] = self._list_onward(bypass, path)  # begins in the next round, so the path contains the activity
             else:
-                yield replace(way, via=tuple(path)[1:])
+                yield replace(bypass, via=tuple(path)[1:])
 
-    def _list_onward(self, way: CandidateTransition, passed: Collection[str]) -> Iterator[CandidateTransition]:
-        activity = self._workflow.activity(way.to)
+    def _list_onward(self, bypass: CandidateTransition, passed: Collection[str]) -> Iterator[CandidateTransition]:
+        activity = self._workflow.activity(bypass.to)
         for further in _evaluate_activity(self._workflow, self._values, activity, passed) if activity is not None else ():
-            is_open = way.open and further.open and further.to not in self._workflow.broken
-            yield replace(way, to=further.to, holds=all_hold([way.holds, further.holds]), open=is_open)
+            is_open = bypass.open and further.open and further.to not in self._workflow.broken
+            yield replace(bypass, to=further.to, holds=all_hold([bypass.holds, further.holds]), open=is_open)
 
 
 def _evaluate_candidates(candidates: Sequence[DeclaredTransition], values: ConditionValues) -> list[CandidateTransition]:

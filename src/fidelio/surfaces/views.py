@@ -5,13 +5,14 @@ Shared so that the command line, the tools and the web page have the same keys. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from fidelio.clock import format_iso
-from fidelio.errors import Command
+from fidelio.errors import Command, Text
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
 from fidelio.orchestrator.record.model import AgentSession, Run
@@ -36,13 +37,18 @@ def blueprints_json(listing: BlueprintListing, after: str = "", limit: int | Non
     return {key: value for key, value in body.items() if value or key in ("total", "agents")}
 
 
-def sessions_json(sessions: Sequence[AgentSession], cursor: str | None, total: int) -> dict[str, Any]:
-    """A page of sessions. `total` counts all pages; `next_cursor` is missing on the last page."""
-    body: dict[str, Any] = {"total": total, "sessions": [session_json(item) for item in sessions]}
+def sessions_json(
+    sessions: Sequence[AgentSession], cursor: str | None, total: int, waiting: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A page of sessions. `total` counts all pages; `next_cursor` is missing on the last page.
+
+    `waiting` says why sessions do not continue, by their ids.
+    """
+    body: dict[str, Any] = {"total": total, "sessions": [session_json(item, why=waiting.get(item.id, "")) for item in sessions]}
     return {**body, "next_cursor": cursor} if cursor else body
 
 
-def session_json(session: AgentSession, questions: Sequence[Request] = ()) -> dict[str, Any]:
+def session_json(session: AgentSession, questions: Sequence[Request] = (), *, why: str = "") -> dict[str, Any]:
     return {
         "name": session.name,
         "session_id": session.id,
@@ -51,11 +57,14 @@ def session_json(session: AgentSession, questions: Sequence[Request] = ()) -> di
         "state": session.run.state,
         "blueprint": session.blueprint or None,
         "updated_at": format_iso(session.updated_at),
+        **({"waits_because": why} if why else {}),
         **requests_json(questions),
     }
 
 
-def status_json(session: AgentSession, questions: Sequence[Request] = (), *, render: Render = str) -> dict[str, Any]:
+def status_json(
+    session: AgentSession, questions: Sequence[Request] = (), *, render: Render = str, why: Text = ""
+) -> dict[str, Any]:
     """Status of a session, with the details of its latest run. Keys without a value are left out."""
     body: dict[str, Any] = {
         "status": session.status,
@@ -65,6 +74,7 @@ def status_json(session: AgentSession, questions: Sequence[Request] = (), *, ren
         **run_json(session.run),
         "question": None if session.question is None else answer_hint(session.question, render=render),
         "queued_messages": session.queued_messages or None,
+        "waits_because": render(why) if why else None,
         "changes": session.changes or None,
         **requests_json(questions),
     }

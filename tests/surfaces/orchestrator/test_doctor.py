@@ -22,7 +22,7 @@ def agents_check(fidelio: Fidelio) -> dict[str, str]:
     return found
 
 
-@proves("cli.doctor", "orchestrator.host-restarts")
+@proves("cli.doctor", "orchestrator.host-restarts", "orchestrator.why-queued")
 async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, settings: Settings, project: Path) -> None:
     assert agents_check(fidelio)["sentence"] == "No agent is running or queued."
 
@@ -34,9 +34,15 @@ async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, setti
         lock = host_lock(settings.home)
         assert lock.acquire()
         hosted = agents_check(fidelio)
+        listed = json.loads(fidelio("agents", "list", "--json").stdout)["sessions"]
+        printed = [fidelio("agents", *words).stdout for words in (("list",), ("status", "task", "--project", str(project)))]
         lock.release()
         async with AgentHost(service.context):
             await service.wait(["task"], str(project), mode="all", seconds=20)
 
     assert (waits["state"], "fidelio work" in waits["remedy"]) == ("warning", True)
     assert hosted["state"] == "ok"
+    why = "The agent host starts it in a moment."
+    assert f"task is queued: {why}" in hosted["sentence"]
+    assert [session["waits_because"] for session in listed] == [why]
+    assert all(why in text for text in printed)

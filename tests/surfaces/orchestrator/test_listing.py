@@ -55,3 +55,16 @@ async def test_what_an_agent_may_do_is_seen_before_it_is_started(client: ToolCli
     listed = {one["name"]: one for one in (await client("list_agent_blueprints", **place)).body["agents"]}
     assert (listed["bold"]["permissions"], listed["shy"]["permissions"]) == ("full", "ask")
     assert "- Permissions: full" in (await client("list_agent_blueprints", **place)).text
+
+
+@proves("orchestrator.why-queued")
+async def test_the_list_and_the_status_say_why_a_session_waits(client: ToolClient) -> None:
+    client.script("polite", [{"ask": {"text": "May I?", "kind": "question"}}, {"result": "Thanks."}])
+    await client.start("asks", "polite")
+    await client("send_agent_message", session_name="asks", message="And then this.")
+    listed = (await client("list_agent_sessions", response_format="json")).body["sessions"]
+    text = (await client("list_agent_sessions")).text
+    status = (await client("get_agent_session_status", session_name="asks")).body
+    why = "Its messages wait until the running turn has ended."
+    assert [listed[0]["waits_because"], status["waits_because"]] == [why, why]
+    assert f"- Waits: {why}" in text

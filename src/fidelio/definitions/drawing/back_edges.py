@@ -97,23 +97,23 @@ class BackEdgeRouter:
         heights = [top + (bottom - top) * part for part in _LABEL_HEIGHTS]
         candidates = [(max(clear, self._find_labelled_lane(y, width, height)), y) for y in heights]
         x, y = min(candidates, key=lambda point: (self._count_crossings(edge, point[1], height), round(point[0])))
-        self._take(Rect(x, top, x, bottom))
+        self._occupy(Rect(x, top, x, bottom))
         if not lines:
             return x, None
         rect = Rect(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        self._take(rect)
+        self._occupy(rect)
         return x, Label(lines, rect)
 
-    def _take(self, rect: Rect) -> None:
+    def _occupy(self, rect: Rect) -> None:
         self.taken.append(rect)
         insort(self._by_right, (-rect.right, rect.top, rect.bottom))
 
     def _count_crossings(self, edge: Edge, y: float, height: float) -> int:
         """The number of other lines that cross the lane at this height."""
-        reach = height / 2 + 2
+        margin = height / 2 + 2
         own = (self._out[edge][-1][1], self._in[edge][0][1])
-        near = self._heights[bisect(self._heights, y - reach) : bisect_left(self._heights, y + reach)]
-        return len(near) - sum(y - reach < other < y + reach for other in own)
+        near = self._heights[bisect(self._heights, y - margin) : bisect_left(self._heights, y + margin)]
+        return len(near) - sum(y - margin < other < y + margin for other in own)
 
     def _find_labelled_lane(self, y: float, width: float, height: float) -> float:
         return self._find_clear_x(y - height / 2 - 4, y + height / 2 + 4) + (width / 2 - 8 if width else 0)

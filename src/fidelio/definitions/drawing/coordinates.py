@@ -82,7 +82,7 @@ def _assign_columns(net: Net, rows: Rows) -> list[int]:
 
 
 def _crosses(here: tuple[int, int], ties: Sequence[tuple[int, int]]) -> bool:
-    """Whether the joint crosses or touches one of the ties. They are sorted and do not cross, so its neighbours decide."""
+    """Whether the joint crosses or touches a tie. The ties are sorted and do not cross, so its neighbours decide."""
     at = bisect(ties, here)
     return any((here[0] - upper) * (here[1] - lower) <= 0 for upper, lower in ties[max(at - 1, 0) : at + 1])
 
@@ -213,7 +213,7 @@ def _count_crossings(rows: Rows, below: dict[int, list[int]]) -> int:
 
 
 def _count_inversions(numbers: Iterable[int]) -> int:
-    """The number of pairs in the wrong order. Comparing all pairs would take minutes for a layer of thousands of edges."""
+    """The number of pairs in the wrong order. A layer may have thousands of edges, too many to compare all pairs."""
     total, before = 0, list[int]()
     for number in numbers:
         at = bisect(before, number)

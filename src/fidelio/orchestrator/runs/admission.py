@@ -11,11 +11,18 @@ order in which the projects were served.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from fidelio.errors import Command, Hint, Text
 from fidelio.ledger.model import Job
+from fidelio.orchestrator.record.model import AgentSession
+from fidelio.settings import AgentLimits
+
+# A run that waits for a person occupies no slot.
+OCCUPYING_STATES = ("starting", "running")
+_MAX_HOLDERS = 5
 
 
 class SlotKey(NamedTuple):
@@ -64,3 +71,24 @@ class Admission:
             if queue and occupied[key] < self._per_project and in_total[key.depth] < self._total
         ]
         return min(free, key=self._last_served.__getitem__, default=None)
+
+
+def explain_waiting(session: AgentSession, holders: Sequence[AgentSession], limits: AgentLimits, *, hosted: bool) -> Text:
+    """Why a session does not continue now: its run is queued, or messages wait. `holders` are the runs that occupy slots."""
+    if session.run.state != "queued":
+        return "Its messages wait until the running turn has ended." if session.queued_messages else ""
+    if not hosted:
+        return Hint("No agent host runs for this home. Start one with ", Command("work"), ".")
+    rivals = [holder for holder in holders if holder.depth == session.depth]
+    in_project = [holder for holder in rivals if holder.project == session.project]
+    if len(in_project) >= limits.per_project:
+        return f"{_describe_limit(limits.per_project, in_project)} in this project (FIDELIO_AGENTS_PER_PROJECT)."
+    if len(rivals) >= limits.total:
+        return f"{_describe_limit(limits.total, rivals)} in all projects (FIDELIO_AGENTS_TOTAL)."
+    return "The agent host starts it in a moment."
+
+
+def _describe_limit(limit: int, holders: Sequence[AgentSession]) -> str:
+    names = [holder.name for holder in holders[:_MAX_HOLDERS]]
+    more = [f"{len(holders) - _MAX_HOLDERS} more"] if len(holders) > _MAX_HOLDERS else []
+    return f"{', '.join([*names, *more])} hold the {limit} slots" if limit > 1 else f"{names[0]} holds the only slot"

@@ -6,21 +6,24 @@ ledger. `name` is the name or the id of a session everywhere; a project is an ab
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import UsageProblem
+from fidelio.errors import Text, UsageProblem
 from fidelio.home import Home
 from fidelio.inbox import AnsweredRequest, Inbox
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event, Page, Request, Session
+from fidelio.locks import is_hosted
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.record import errors
 from fidelio.orchestrator.record.model import AgentSession, Run, RunResult, StartAgent
 from fidelio.orchestrator.record.rules import STATUSES, TRANSITIONS, matches_status, namespace_of
 from fidelio.orchestrator.record.unit_of_work import AgentUnitOfWork, decode_session, view_session
+from fidelio.orchestrator.runs.admission import OCCUPYING_STATES, explain_waiting
 from fidelio.orchestrator.runs.context import (
     BlueprintSource,
     OrchestratorContext,
@@ -142,6 +145,20 @@ class AgentService:
         states = [None] if status is None else [state for state in TRANSITIONS if matches_status(state, status)]
         count = self.context.ledger.count_sessions
         return sum([await count(kind="agent", namespace=namespace, status=state) for state in states])
+
+    async def explain_waiting(self, sessions: Sequence[AgentSession]) -> dict[str, Text]:
+        """For each session, by its id, that is queued or whose messages wait: why."""
+        waiting = [item for item in sessions if item.run.state == "queued" or (item.run.is_active and item.queued_messages)]
+        if not waiting:
+            return {}
+        holders = [
+            view_session(decode_session(session))
+            for state in OCCUPYING_STATES
+            async for session in self.queries.iterate_sessions(status=state)
+            if session.has_record
+        ]
+        hosted = await asyncio.to_thread(is_hosted, self.context.home)
+        return {item.id: explain_waiting(item, holders, self.context.limits, hosted=hosted) for item in waiting}
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
         """The open requests of the session, the oldest first."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from fidelio.clock import format_iso
-from fidelio.errors import ExecutorFailure
+from fidelio.errors import ExecutorFailure, Text
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.delete import DeletionResult
@@ -81,15 +81,17 @@ def session_row(session: AgentSession) -> dict[str, str]:
     }
 
 
-def print_session(cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = ()) -> None:
-    """Print the status of a session and the requests that wait for a person."""
-    body = status_json(session, requests, render=cli.render)
+def print_session(
+    cli: CliContext, session: AgentSession, *, as_json: bool, requests: Sequence[Request] = (), why: Text = ""
+) -> None:
+    """Print the status of a session, why it waits, and the requests that wait for a person."""
+    body = status_json(session, requests, render=cli.render, why=why)
     if as_json:
         print_json(body)
         return
     reason = f" ({quote_name(session.run.reason)})" if session.run.reason else ""
     print_line(f"{quote_name(session.name)}  {session.run.state}{reason}")
-    for key in ("detail", "last_activity", "queued_messages", "changes", "usage"):
+    for key in ("detail", "last_activity", "queued_messages", "waits_because", "changes", "usage"):
         if key in body:
             print_line(f"{key.replace('_', ' ')}:", "  ")
             print_quote(str(body[key]), "  ")

@@ -100,14 +100,17 @@ async def list_sessions(
     async with cli.agents() as service:
         page = await service.list(_resolve_project(project), status=state, cursor=after, limit=limit)
         total = await service.count(_resolve_project(project), status=state)
+        waiting = {name: cli.render(why) for name, why in (await service.explain_waiting(page.items)).items()}
     if as_json:
-        print_json(sessions_json(page.items, page.next, total))
+        print_json(sessions_json(page.items, page.next, total, waiting))
     elif not page.items:
         click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
         print_table(
             [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
         )
+        for session in (item for item in page.items if item.id in waiting):
+            print_line(f"Session {quote_name(session.name)} waits: {escape_line(waiting[session.id])}")
         if page.next:
             click.echo(f"More: {cli.program} agents list --after {page.next}")
 
@@ -170,7 +173,8 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
     """Show the state of the session NAME, and the questions that wait for you."""
     async with cli.agents() as service:
         session = await service.find(name, _resolve_project(project))
-        print_session(cli, session, as_json=as_json, requests=await service.questions(session))
+        why = (await service.explain_waiting([session])).get(session.id, "")
+        print_session(cli, session, as_json=as_json, requests=await service.questions(session), why=why)
 
 
 @agents_command.command("result")

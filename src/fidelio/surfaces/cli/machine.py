@@ -37,6 +37,7 @@ from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 State = Literal["ok", "optional", "warning", "problem"]
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 MAX_FILES_SHOWN = 5
+MAX_QUEUED_SHOWN = 5
 MIN_FREE_BYTES = 200 * 1024 * 1024
 
 
@@ -159,10 +160,18 @@ async def _check_ledger(cli: CliContext) -> Check:
     return Check("ledger", "ok", f"The {kind} ledger is sound{'' if page.items else ' and empty'}.")
 
 
+async def _explain_queued(cli: CliContext) -> list[str]:
+    async with cli.open() as application:
+        service = await application.agents(host=False)
+        queued = (await service.list(status="queued", limit=MAX_QUEUED_SHOWN)).items
+        reasons = await service.explain_waiting(queued)
+    return [f"{session.name} is queued: {cli.render(reasons[session.id])}" for session in queued]
+
+
 async def _check_agents(cli: CliContext) -> Check:
     """Whether active runs have an agent host: a server, or a background process."""
     if is_hosted(cli.settings.home):
-        return Check("agents", "ok", "A process of this home runs the agents.")
+        return Check("agents", "ok", " ".join(["A process of this home runs the agents.", *await _explain_queued(cli)]))
     async with cli.open() as application:
         is_active = await application.has_active_agents()
     if not is_active:

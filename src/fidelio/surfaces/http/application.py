@@ -79,14 +79,14 @@ async def _check_health(_: Request) -> Response:
 
 
 class BodyBudget:
-    """Memory for the large request bodies of all endpoints together. One body alone is limited by `MAX_BODY`."""
+    """Memory for the large request bodies of all endpoints together. A single body is limited by `MAX_BODY`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.used = 0
 
-    def take(self, size: int) -> bool:
-        """Take memory, unless there is not enough."""
+    def reserve(self, size: int) -> bool:
+        """Reserve memory; False if there is not enough."""
         if self.used + size > self._limit:
             return False
         self.used += size
@@ -165,7 +165,7 @@ class _BodyReader:
 
     def __init__(self, receive: Receive, budget: BodyBudget) -> None:
         self._receive, self._budget = receive, budget
-        self._taken = 0
+        self._reserved = 0
         self.content = b""
 
     async def read(self) -> Response | None:
@@ -180,20 +180,20 @@ class _BodyReader:
             more = message.get("more_body", False)
             if size > MAX_BODY:
                 return _too_large_response
-            if size > SMALL_BODY and not self._take(size - SMALL_BODY - self._taken):
+            if size > SMALL_BODY and not self._reserve(size - SMALL_BODY - self._reserved):
                 return _too_many_response
         self.content = b"".join(chunks)
         return None
 
-    def _take(self, size: int) -> bool:
-        if not self._budget.take(size):
+    def _reserve(self, size: int) -> bool:
+        if not self._budget.reserve(size):
             return False
-        self._taken += size
+        self._reserved += size
         return True
 
     def release(self) -> None:
-        self._budget.release(self._taken)
-        self._taken = 0
+        self._budget.release(self._reserved)
+        self._reserved = 0
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -29,7 +29,7 @@ class OpenConnections:
         self._by_peer: Counter[str] = Counter()
 
     def admit(self, peer: str) -> str:
-        """Count a connection. If it is one too many, it is not counted, and the sentence says why."""
+        """Count a connection. If there are too many, it is not counted, and the sentence says why."""
         if self._by_peer.total() >= self.limits.connections:
             limit, name, of = self.limits.connections, "FIDELIO_HTTP_CONNECTIONS", ""
         elif self._by_peer[peer] >= self.limits.per_peer:
@@ -127,7 +127,7 @@ class LimitedConnection(H11Protocol):
 
 
 def limit_connections(limits: HttpLimits) -> type[LimitedConnection]:
-    """The class of the connections of one server."""
+    """The class of the connections of a server."""
     return type("ServerConnection", (LimitedConnection,), {"open_connections": OpenConnections(limits)})
 
 

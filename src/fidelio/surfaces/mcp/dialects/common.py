@@ -223,7 +223,9 @@ def transitions_json(workflow: Workflow, record: Record) -> dict[str, Any]:
 
     Ways around skipped activities that a client cannot tell apart are one entry. `more_transitions` counts what is not listed.
     """
-    entries = dict.fromkeys((way.to, way.holds, way.default, way.condition) for way in list_transitions(workflow, record))
+    entries = dict.fromkeys(
+        (found.to, found.holds, found.default, found.condition) for found in list_transitions(workflow, record)
+    )
     listed = [
         {"to": to, "holds": holds, "default": default, **({"condition": condition} if condition else {})}
         for to, holds, default, condition in islice(entries, MAX_LISTED_TRANSITIONS)

@@ -43,6 +43,7 @@ _SESSION_STATUS = object_schema(
         ended_at=TEXT,
         question=TEXT,
         queued_messages=INTEGER,
+        waits_because=TEXT,
         changes=TEXT,
     ),
     **_QUESTIONS,
@@ -59,7 +60,7 @@ _SESSION = object_schema(
     project_dir=TEXT,
     status=_STATUS,
     state=TEXT,
-    **optional(blueprint=TEXT_OR_NULL, updated_at=TEXT),
+    **optional(blueprint=TEXT_OR_NULL, updated_at=TEXT, waits_because=TEXT),
     **_QUESTIONS,
 )
 _BLUEPRINT = object_schema(name=TEXT, description=TEXT, permissions=TEXT)

@@ -63,13 +63,14 @@ class AgentToolset(ToolHandlers):
         body = blueprints_json(listing, arguments.cursor, arguments.limit)
         return render_json(body) if arguments.response_format == "json" else Done(render_blueprints(body), structured=body)
 
-    async def list_agent_sessions(self, arguments: ListSessions, _: CallContext) -> Done:
+    async def list_agent_sessions(self, arguments: ListSessions, context: CallContext) -> Done:
         service = await self._app.agents()
         project, status = _read_project(arguments), arguments.state or None
         page = await service.list(project, status=status, cursor=arguments.cursor or None, limit=arguments.limit)
         is_all = not arguments.cursor and page.next is None
         total = len(page.items) if is_all else await service.count(project, status=status)
-        body = sessions_json(page.items, page.next, total)
+        waiting = {name: context.render(why) for name, why in (await service.explain_waiting(page.items)).items()}
+        body = sessions_json(page.items, page.next, total, waiting)
         if arguments.response_format == "json":
             return render_json(body)
         return Done(render_sessions(page.items, body), structured=body)
@@ -120,7 +121,8 @@ class AgentToolset(ToolHandlers):
                 session = await self._watch(context, service, session, arguments.wait_seconds)
         except AgentSessionNotFound:
             return render_json({"status": "not_existent"})
-        return render_json(status_json(session, await service.questions(session), render=context.render))
+        why = (await service.explain_waiting([session])).get(session.id, "")
+        return render_json(status_json(session, await service.questions(session), render=context.render, why=why))
 
     async def get_agent_session_result(self, arguments: GetResult, context: CallContext) -> Done:
         service = await self._app.agents()

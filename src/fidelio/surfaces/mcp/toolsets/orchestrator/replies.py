@@ -37,11 +37,12 @@ def render_sessions(sessions: Sequence[AgentSession], body: Mapping[str, Any]) -
     if not sessions:
         return NO_SESSIONS
     sections = ["# Agent sessions", f"Total: {body['total']}"]
-    for entry in sessions:
+    for entry, shown in zip(sessions, body["sessions"], strict=True):
         lines = [
             f"- Session id: {entry.id}",
             f"- Project directory: {entry.project}",
             f"- Status: {entry.status} ({entry.run.state})",
+            *([f"- Waits: {shown['waits_because']}"] if "waits_because" in shown else []),
         ]
         sections.append("\n".join([f"## {entry.name}", "", *lines]))
     return "\n\n".join([*sections, *_render_more("list_agent_sessions", body)])
