@@ -79,9 +79,7 @@ def connect(environ: dict[str, str], tmp_path: Path) -> Connect:
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Client]:
-        server = StdioServerParameters(
-            command=sys.executable, args=["-m", "fidelio", "mcp", "--workflows", str(copy)], env=environ
-        )
+        server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
         async with Client(stdio_client(server)) as connected:
             yield connected
 
