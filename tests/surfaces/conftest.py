@@ -13,7 +13,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from fidelio.definitions.library.search_path import bundled_root
 from tests.support.command_line import run_fidelio
+from tests.support.shared import advised_copy
 
 Connect = Callable[[], AbstractAsyncContextManager[Client]]
 Fidelio = Callable[..., subprocess.CompletedProcess[str]]
@@ -71,12 +73,13 @@ def shell(environ: dict[str, str], tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def connect(environ: dict[str, str]) -> Connect:
-    """Start a server over stdio and connect the official client to it."""
+def connect(environ: dict[str, str], tmp_path: Path) -> Connect:
+    """Start a server over stdio and connect the official client to it. Its workflows only advise: the tests report nothing."""
+    arguments = ["-m", "fidelio", "mcp", "--workflows", str(advised_copy(bundled_root().path, tmp_path))]
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Client]:
-        server = StdioServerParameters(command=sys.executable, args=["-m", "fidelio", "mcp"], env=environ)
+        server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
         async with Client(stdio_client(server)) as connected:
             yield connected
 
