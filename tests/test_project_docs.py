@@ -13,6 +13,7 @@ from scripts import generate_tools_docs
 from tests.support import proves
 
 VARIABLE = re.compile(r"\bFIDELIO_[A-Z_]+\b")
+TEST_CELL = re.compile(r"`(?P<file>[\w/]+\.py)::(?P<name>\w+)` \|$")
 COMMANDS = list(generator.commands())
 
 
@@ -61,3 +62,19 @@ def test_the_settings_page_names_exactly_the_variables_that_are_read() -> None:
     page = (generator.ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
 
     assert set(VARIABLE.findall(page)) == read
+
+
+@proves("project.threat-model")
+def test_every_row_of_the_threat_model_names_a_test_that_exists() -> None:
+    page = (generator.ROOT / "docs" / "concepts" / "threat-model.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|") and not line.startswith(("| attempt", "|---"))]
+    named = [TEST_CELL.search(row) for row in rows]
+
+    assert rows
+    assert [row for row, test in zip(rows, named, strict=True) if test is None] == []
+    assert [test[0] for test in named if test is not None and not _exists(test["file"], test["name"])] == []
+
+
+def _exists(file: str, name: str) -> bool:
+    path = generator.ROOT / "tests" / file
+    return path.is_file() and f"def {name}(" in path.read_text("utf-8")

@@ -10,6 +10,7 @@ import pytest
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.settings import Settings
+from fidelio.workflows.report import report_session
 from tests.dialects.conftest import Player, ToolReply, playing
 from tests.dialects.gates.conftest import payload
 from tests.support import proves
@@ -256,6 +257,27 @@ async def test_a_demand_that_is_taken_out_of_the_file_still_holds_where_moves_ar
 
     assert relayed.is_error
     assert "person" in relayed.text
+
+
+@proves("report.demanded")
+async def test_a_demand_that_is_taken_out_and_put_back_is_seen_in_the_report(settings: Settings, library: Path) -> None:
+    write(library)
+    async with playing(settings, library) as play:
+        token = await play.start("gate")
+        write(library, person=False)
+        token = (await move(play, token, "work")).token
+        await play("yield_checkpoint", session_token=token, checkpoint_id="sure")
+        relayed = await play("respond_checkpoint", session_token=token, option_id="yes_")
+        write(library)
+        await move(play, token, "after", step_manifest=CLAIM)
+
+    async with await open_ledger(settings.ledger) as ledger:
+        report = await report_session(ledger, payload(token)["sid"])
+    (answered,) = [answer for visit in report.visits for answer in visit.answers]
+    assert not relayed.is_error
+    assert (answered.assurance, answered.demanded) == ("relayed", "any")
+    assert any("demands a person" in difference for difference in report.differences)
+    assert any("has changed" in difference for difference in report.differences)
 
 
 STARTS = """
