@@ -73,12 +73,17 @@ def shell(environ: dict[str, str], tmp_path: Path) -> Shell:
 
 
 @pytest.fixture
-def connect(environ: dict[str, str], tmp_path: Path) -> Connect:
-    """Start a server over stdio and connect the official client to it. Its workflows only advise: the tests report nothing."""
-    arguments = ["-m", "fidelio", "mcp", "--workflows", str(advised_copy(bundled_root().path, tmp_path))]
+def connect(environ: dict[str, str], home: Path, tmp_path: Path) -> Connect:
+    """Start a server over stdio and connect the official client to it.
+
+    Its bundled workflows only advise, because the tests report nothing; those of the home are as they are.
+    """
+    bundled, own = advised_copy(bundled_root().path, tmp_path), home / "workflows"
 
     @asynccontextmanager
     async def client() -> AsyncIterator[Client]:
+        roots = [bundled, own] if own.is_dir() else [bundled]
+        arguments = ["-m", "fidelio", "mcp", *(part for root in roots for part in ("--workflows", str(root)))]
         server = StdioServerParameters(command=sys.executable, args=arguments, env=environ)
         async with Client(stdio_client(server)) as connected:
             yield connected

@@ -39,7 +39,7 @@ async def test_a_report_says_what_was_asked_what_happened_and_who_answered(conne
     assert report["never_entered"] == ["compose"]
     assert report["chain"]["holds"] is True
     assert "Shall I leave a note about this project" in shown
-    assert re.search(r"    none: local over cli, after \d+\.\d s, by person:", shown)
+    assert re.search(r"    none: local over cli, demanded: person, after \d+\.\d s, by person:", shown)
     assert [event["name"] for event in trace["events"]][:2] == ["start_session", "next_activity"]
     assert all(set(event) >= {"seq", "time", "ts", "traceId", "wf"} for event in trace["events"])
     assert "next_activity in greet: refused" in fidelio("trace", session).stdout

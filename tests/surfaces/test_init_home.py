@@ -27,7 +27,7 @@ def test_a_home_that_was_named_is_the_one_that_agents_use(fidelio: Fidelio, tmp_
 
     done = fidelio(*options, "init", "--client", "claude", **outside)
 
-    assert arguments_in(tmp_path)[-3:] == ["mcp", "--home", named]
+    assert arguments_in(tmp_path)[-4:] == ["mcp", "--enforce", "--home", named]
     assert f"Sessions of this project are kept in {named}." in done.stdout
     assert not (tmp_path / ".fidelio").exists()
 
@@ -36,7 +36,7 @@ def test_a_home_that_was_named_is_the_one_that_agents_use(fidelio: Fidelio, tmp_
 def test_the_projects_own_home_is_found_without_being_named(fidelio: Fidelio, tmp_path: Path) -> None:
     fidelio("--home", ".fidelio", "init", "--client", "claude")
 
-    assert arguments_in(tmp_path)[-1] == "mcp"
+    assert arguments_in(tmp_path)[-2:] == ["mcp", "--enforce"]
     assert (tmp_path / ".fidelio" / "workflows").is_dir()
 
 

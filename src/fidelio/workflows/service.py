@@ -76,6 +76,10 @@ class WorkflowService:
 
         return await self.unit.perform("get_workflow_status", token, decide)
 
+    def session_of(self, token: str) -> str:
+        """The session that a genuine token names; nothing is read from the ledger."""
+        return self.unit.open_token(token).sid
+
     async def current_record(self, session: str) -> Record:
         """Load the record of a session, with all events folded in."""
         return await self.unit.load_record(await self.unit.ledger.session(session))

@@ -207,5 +207,5 @@ def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
     else:
         # A client chooses its own name: what says how sure we are who answered stands before it.
         how, seconds = describe_channel(answer.channel, answer.assurance), answer.after_ms / 1000
-        what = quote_name(answer.option or answer.state)
-        print_line(f"{what}: {how}demanded: {answer.demanded}, after {seconds:.1f} s, by {quote_name(answer.by)}", "    ")
+        what, demanded = quote_name(answer.option or answer.state), "demanded: person, " if answer.demanded == "person" else ""
+        print_line(f"{what}: {how}{demanded}after {seconds:.1f} s, by {quote_name(answer.by)}", "    ")

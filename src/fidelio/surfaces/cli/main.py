@@ -188,7 +188,9 @@ def _add_help_hint(error: click.ClickException) -> str:
     # An error in the global options happens before there is a `CliContext`.
     program = add_home_option(find_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
-    remark = " Put -- before a name that begins with a hyphen." if isinstance(error, click.NoSuchOption) else ""
+    takes_names = any(isinstance(parameter, click.Argument) for parameter in context.command.params)
+    is_unknown = isinstance(error, click.NoSuchOption) and takes_names
+    remark = " Put -- before a name that begins with a hyphen." if is_unknown else ""
     return f"{error.format_message()}{remark} `{command} --help` shows its usage."
 
 

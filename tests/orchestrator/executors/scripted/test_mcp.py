@@ -283,7 +283,8 @@ async def test_a_step_that_is_known_not_to_apply_is_left_out(
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         await ask(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone")
         await person_answers(load_settings(environ=environ), "warm", "choose-tone")
-        await ask(client, "next_activity", session_token=token, activity_id="compose")
+        done = [{"step_id": step, "output": "done"} for step in ("look", "ask")]
+        await ask(client, "next_activity", session_token=token, activity_id="compose", step_manifest=done)
         finished = await play(tmp_path, WORKER, over_stdio(environ), reporter, prompt=f"session_token={token}")
 
     assert [step["step_id"] for step in finished.data["steps"]] == ["read-advice", "write"]

@@ -94,7 +94,7 @@ class Dialect(ToolHandlers):
         if self.app.is_worker or (context.identify_peer is None and not context.claimed.is_agent):
             return
         service = await self.app.workflows()
-        session = service.unit.open_token(token).sid
+        session = service.session_of(token)
         if await self.app.is_conducted(session) and (await context.identify()).is_agent:
             refusal = WorkflowRefusal(
                 f"Session {session} is moved by the conductor, and an agent cannot move it or answer in it.",
