@@ -17,7 +17,7 @@ import msgspec
 from fidelio.anchors.model import Anchor, Head, Statement, fingerprint, is_fingerprint, public_key, sign_statement
 from fidelio.anchors.targets import Target, parse_target, read_anchors, read_limited, split_lines
 from fidelio.anchors.time_stamps import check_server_url, load_library, request_time_stamp
-from fidelio.anchors.verification import AnchorVerdict, AnchorVerifier, Trust, first_event_hash
+from fidelio.anchors.verification import AnchorTrust, AnchorVerdict, AnchorVerifier, first_event_hash
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import AnchorProblem, Command, Hint, UsageProblem
 from fidelio.home import Home
@@ -97,14 +97,14 @@ class AnchorService:
         """Create a new key; the old ones stay in the home, so anchors that they have signed still verify there."""
         return fingerprint(public_key(self._keys.rotate().secret))
 
-    def trust(self, pins: Sequence[str] = (), roots: str = "") -> Trust:
+    def trust(self, pins: Sequence[str] = (), roots: str = "") -> AnchorTrust:
         """The keys to accept: `pins` are fingerprints or files of fingerprints. `roots` is a PEM file, for time stamps."""
         pem = read_limited(Path(roots), _MAX_KEY_FILE) if roots else b""
         if pins:
-            return Trust(pinned=frozenset(each for pin in pins for each in _read_pin(pin)), roots=pem)
-        return Trust(home=self._home_fingerprints(), roots=pem)
+            return AnchorTrust(pinned=frozenset(each for pin in pins for each in _read_pin(pin)), roots=pem)
+        return AnchorTrust(home=self._home_fingerprints(), roots=pem)
 
-    async def verify(self, sources: Sequence[str], trust: Trust, *, session: str | None = None) -> AnchorVerdicts:
+    async def verify(self, sources: Sequence[str], trust: AnchorTrust, *, session: str | None = None) -> AnchorVerdicts:
         """Compare the ledger with anchors. `session` limits the comparison to a session."""
         verifier = AnchorVerifier(self._ledger, trust, session=session)
         verdicts = [await verifier.check(anchor, source) async for source, anchor in _read_all(sources)]

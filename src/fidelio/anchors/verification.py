@@ -57,7 +57,7 @@ class AnchorVerdict(msgspec.Struct, frozen=True):
         return self.signer in ("pinned", "home") and not self.count and not is_contradicted
 
 
-class Trust(msgspec.Struct, frozen=True):
+class AnchorTrust(msgspec.Struct, frozen=True):
     """The fingerprints that are accepted: pinned by the caller, else those of the home. `roots` is PEM, for time stamps."""
 
     pinned: frozenset[str] = frozenset()
@@ -85,7 +85,7 @@ class SeriesLink(msgspec.Struct, frozen=True):
 class AnchorVerifier:
     """Compares anchors with a ledger, in their order. `session` limits the comparison to a session."""
 
-    def __init__(self, ledger: Ledger, trust: Trust, *, session: str | None = None) -> None:
+    def __init__(self, ledger: Ledger, trust: AnchorTrust, *, session: str | None = None) -> None:
         self._ledger, self._trust, self._session = ledger, trust, session
         # Heads that an event was read for: most sessions of a series do not change from one anchor to the next.
         self._confirmed: dict[str, Head] = {}

@@ -257,7 +257,7 @@ class _SituationBuilder:
         return [*self._list_open_moves(open_transitions), *map(self._make_closed_move, closed.values())]
 
     def _list_open_moves(self, candidates: Sequence[CandidateTransition]) -> Iterator[PossibleMove]:
-        """The moves of open transitions. One is blocked while a person has to answer; at the level `enforce` also if its
+        """The moves of open transitions. A move is blocked while a person has to answer; at the level `enforce` also if its
         condition depends on unset variables, or while iterations of loops or required variables are missing.
         """
         if self.record.fidelity == "advise":

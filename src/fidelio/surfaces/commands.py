@@ -31,6 +31,7 @@ COMMANDS = {
     "lint": ("workflows", "Check workflow files: in DIRECTORY, or on the search path."),
     "list": ("listing", "List the workflows on the search path."),
     "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
+    "new": ("new", "Write a small workflow NAME, to be changed into your own."),
     "redact": ("record", "Erase what events of SESSION contain, for good."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),

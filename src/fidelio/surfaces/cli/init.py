@@ -19,12 +19,11 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.app.project_trust import is_untouched, trust_new_directory
-from fidelio.errors import HomeProblem
-from fidelio.home import DIRECTORY, Home, check_project, find_home, load_user_trust
+from fidelio.home import load_user_trust
 from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
 from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
+from fidelio.surfaces.cli.project_home import ProjectHome, check_home, choose_home, create_home, describe_former_home
 from fidelio.surfaces.commands import add_home_option, find_program
 
 NAME = "fidelio"
@@ -58,8 +57,6 @@ CLIENTS = (
 # Skipped: the file cannot be edited safely. Failed: the operating system refused.
 State = Literal["added", "kept", "skipped", "failed"]
 UNFINISHED = ("skipped", "failed")
-# Ledger and keys must not be committed; workflows and blueprints are meant to be shared.
-IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n"
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -73,20 +70,6 @@ class Edit(msgspec.Struct, frozen=True):
     reason: str = ""
     where: str = ""
     snippet: str = ""
-
-
-class ProjectHome(msgspec.Struct, frozen=True):
-    """The home for the sessions of a project. `before`: the home that was in use until now, if a new home hides it."""
-
-    home: Home
-    is_named: bool
-    is_new: bool
-    before: Home | None = None
-
-    @property
-    def command(self) -> list[str]:
-        """The command that agents start. Without `--home` for the project's own home, which is found by itself."""
-        return [*server_command(), *(["--home", str(self.home.path)] if self.is_named else [])]
 
 
 @click.command("init")
@@ -116,11 +99,12 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run:
     Exit code 1: a file could not be edited or written.
     """
     directory = Path(project).absolute()
-    chosen = _choose_home(directory, cli.home)
-    _check_home(directory, chosen)
-    edits = [_plan_edit(directory, client, chosen.command) for client in CLIENTS if not names or client.name in names]
+    chosen = choose_home(directory, cli.home)
+    check_home(directory, chosen)
+    command = _entry_command(chosen)
+    edits = [_plan_edit(directory, client, command) for client in CLIENTS if not names or client.name in names]
     if not dry_run:
-        chosen.home.ensure() if chosen.is_named else _create_home(chosen.home)
+        create_home(chosen)
         edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
     if as_json:
         where = {"project": str(directory), "home": str(chosen.home.path)}
@@ -131,48 +115,9 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run:
     return _report_unfinished(edits)
 
 
-def _choose_home(project: Path, named: str | None) -> ProjectHome:
-    own, named = Home(project / DIRECTORY), named or os.environ.get("FIDELIO_HOME")
-    home = Home(Path(os.path.abspath(find_home(named).path))) if named else own  # noqa: PTH100  # Path.absolute leaves the dots in
-    is_new = not os.path.lexists(home.path)
-    before = _find_home_in_use(project) if is_new and not named else None
-    return ProjectHome(home, is_named=home.path != own.path, is_new=is_new, before=before)
-
-
-def _find_home_in_use(project: Path) -> Home | None:
-    """The home that commands in the project use now, if it has a ledger."""
-    try:
-        home = find_home(cwd=project)
-    except HomeProblem:
-        return None
-    return home if os.path.lexists(home.ledger) else None
-
-
-def _check_home(project: Path, chosen: ProjectHome) -> None:
-    """Refuse a home that a link puts somewhere else, or that another user controls."""
-    if chosen.is_named:
-        return
-    check_project(chosen.home)
-    if link := find_outside_link(project, DIRECTORY):
-        raise HomeProblem(
-            f"{link}, and init writes nothing outside of the project.",
-            remedy="Remove the link, or name the directory that it leads to with --home DIR.",
-        )
-
-
-def _create_home(home: Home) -> None:
-    # What was there before is somebody else's until a person has looked at it.
-    is_own = is_untouched(home)
-    home.ensure()
-    try:
-        write_inside(home.path, ".gitignore", IGNORE.encode(), replace=False)
-        home.workflows.mkdir(mode=0o755, exist_ok=True)
-    except OSError as error:
-        raise HomeProblem(
-            f"The home directory {home.path} cannot be written: {error.strerror}.", remedy="Check its owner and mode."
-        ) from error
-    if is_own:
-        trust_new_directory(home.path)
+def _entry_command(chosen: ProjectHome) -> list[str]:
+    """The command that agents start. Without `--home` for the project's own home, which is found by itself."""
+    return [*server_command(), *(["--home", str(chosen.home.path)] if chosen.is_named else [])]
 
 
 def server_command() -> list[str]:
@@ -247,9 +192,7 @@ def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
         trust = f"{program} trust {shlex.quote(str(chosen.home.path.parent))}"
         click.echo(f"Its .fidelio was there before, so its workflows and blueprints are not used until you trust them: {trust}")
     if chosen.before:
-        before = str(chosen.before.path)
-        program = add_home_option(find_program(), before)
-        click.echo(f"Earlier sessions stay in {before}. List them with: {program} sessions")
+        click.echo(describe_former_home(chosen.before))
     if not dry_run:
         click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
 

@@ -29,8 +29,8 @@ def trust_command(cli: CliContext, directory: str | None, remove: bool, yes: boo
 
     A project that you clone may bring a .fidelio with it. Its workflows tell your agents what to do, its blueprints run
     commands as you, and its ledger may hold runs that would be carried out. So nothing of it is used until you have seen it
-    and trusted it with this command. Bundled workflows and blueprints, your own, what `fidelio init` writes, and what you name
-    with --home or --workflows need no trust.
+    and trusted it with this command. Bundled workflows and blueprints, your own, what `fidelio init` and `fidelio new` create,
+    and what you name with --home or --workflows need no trust.
 
     Workflows are trusted by directory, also those that are added later. A blueprint is trusted as it is: if its files change,
     it is not used until you trust it again. The same command allows a directory that belongs to another user, such as a mount
