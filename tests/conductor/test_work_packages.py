@@ -25,7 +25,8 @@ ANSWERS = {
 async def test_work_packages_runs_a_session_of_work_package_for_every_package(setup: RunSetup) -> None:
     setup.write_agent("cutter", report("list-results", "cut-packages", "link-packages", packages=PACKAGES))
     seen: list[ProgressEvent] = []
-    plan = setup.plan("work-packages", inputs={"goal": "A boat"}, activity_agents={"find-packages": "cutter"})
+    inputs = {"goal": "A boat", "issue": "The brief"}
+    plan = setup.plan("work-packages", inputs=inputs, activity_agents={"find-packages": "cutter"})
     record = await setup.execute(plan, seen, ANSWERS, seconds=170)
 
     assert (record.status, record.completed[-1]) == ("completed", "wrap-up")

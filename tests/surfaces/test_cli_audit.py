@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from fidelio.home import Home
+from fidelio.ledger import open_ledger
 from tests.support import proves
+from tests.support.ledgers import start
 from tests.surfaces.conftest import Connect, Fidelio
 from tests.surfaces.test_end_to_end import call, refusal, yield_checkpoint
 
@@ -63,3 +67,15 @@ async def test_a_check_fails_on_a_difference_and_on_nothing_else(
     assert faithful.returncode == 0, faithful.stdout
     assert fidelio("report", session, *options).returncode == 0
     assert fidelio("report", session, "--check", *options).returncode == 1
+
+
+@proves("cli.report")
+async def test_a_session_of_an_agent_has_no_report(fidelio: Fidelio, home: Path) -> None:
+    async with await open_ledger(str(Home(home).ensure().ledger)) as ledger:
+        await start(ledger, "s_000000000001", kind="agent")
+
+    done = fidelio("report", "s_000000000001")
+
+    assert done.returncode == 2
+    assert "follows no workflow" in done.stderr
+    assert "events s_000000000001" in done.stderr

@@ -74,7 +74,9 @@ async def test_an_agent_that_clears_its_environment_does_not_stop_its_parent(set
 
 @proves("orchestrator-tools.unknown-agents", "inbox.person")
 @pytest.mark.parametrize("run", ["garbage", "s_000000000001.1"])
-@pytest.mark.parametrize("words", [("agents", "start", "x", "Hello.", "-b", "echo"), ("answer", "r_1", "yes"), ("sessions", "--end", "x")])
+@pytest.mark.parametrize(
+    "words", [("agents", "start", "x", "Hello.", "-b", "echo"), ("answer", "r_1", "yes"), ("sessions", "--end", "x")]
+)
 def test_a_command_below_an_agent_changes_nothing(settings: Settings, run: str, words: tuple[str, ...]) -> None:
     done = run_below(run, settings, *words)
 

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 from fidelio.app.records import ChainVerdict
 from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, Record, decode_record
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
     describe_channel,
@@ -88,6 +89,11 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
 async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
     async with cli.records() as records:
         found = await records.find(session)
+        if found.kind != "workflow":
+            raise UsageProblem(
+                f"Session {found.id} is a session of an agent: it follows no workflow that it could be compared with.",
+                remedy=Hint(Command("events", found.id), " shows what happened in it."),
+            )
         verdict = await records.verify(found.id)
         return await records.report(found.id, verdict), verdict
 

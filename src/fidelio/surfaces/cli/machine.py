@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+import textwrap
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import Literal
@@ -24,17 +25,18 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
     json_option,
-    output_layout,
     print_json,
-    print_line,
     run_async,
     supports_unicode,
+    terminal_width,
     uses_color,
     with_cli_context,
 )
 from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
 State = Literal["ok", "optional", "warning", "problem"]
+# Columns before the sentences of a check.
+_MARGIN = 14
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "blue"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 MAX_FILES_SHOWN = 5
 MAX_QUEUED_SHOWN = 5
@@ -241,11 +243,15 @@ def _print_check(check: Check) -> None:
     mark, color = _MARKS[check.state]
     if not supports_unicode():
         mark = check.state
-    first, *rest = output_layout().wrap_line(f"{mark} {check.name:<11} {escape_line(check.sentence)}")
     colored = click.style(mark, fg=color) if uses_color() else mark
-    click.echo("\n".join([first.replace(mark, colored, 1), *rest]))
-    for note in filter(None, (check.cost, check.remedy)):
-        print_line(escape_line(note), " " * 14)
+    lines = [line for text in (check.sentence, check.cost, check.remedy) for line in _wrap_check(text)]
+    click.echo("\n".join([f"{colored} {check.name:<11} {lines[0]}", *(f"{' ' * _MARGIN}{line}" for line in lines[1:])]))
+
+
+def _wrap_check(text: str) -> list[str]:
+    # No word is broken: a path or a command has to be copied as it is.
+    width = max(20, terminal_width() - _MARGIN)
+    return textwrap.wrap(escape_line(text), width, break_long_words=False, break_on_hyphens=False)
 
 
 @click.command("keys")
