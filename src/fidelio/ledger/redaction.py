@@ -160,6 +160,13 @@ def _blank_requests(
     return tuple(after.values()), entries
 
 
+async def find_request_events(ledger: Ledger, row: Request) -> tuple[set[int], set[int]]:
+    """The numbers of the events with which the question, and with which the answer, of a request is erased."""
+    found = [event for event in await ledger.events_naming(row.session, row.id) if event.type != REDACTED]
+    roles = {event.seq: _find_roles(event, row, [each.seq for each in found]) for event in found}
+    return {seq for seq, (opens, _) in roles.items() if opens}, {seq for seq, (_, closes) in roles.items() if closes}
+
+
 def _find_roles(event: Event, row: Request, naming: Sequence[int]) -> tuple[bool, bool]:
     """Whether a request begins, and whether it ends, with an event. In earlier versions the first that names it begins it."""
     mark = read_mark(event)
