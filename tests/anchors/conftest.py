@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from fidelio.anchors.service import AnchorService, AnchorVerdicts
+from fidelio.engine.record import Record, fold
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.chain import hash_body, hash_event, hash_session_id
+from fidelio.ledger.model import decode_body
+from fidelio.ledger.redaction import EventView
 from tests.support.ledgers import MovingClock
 
 
@@ -80,13 +84,27 @@ def rewrite(path: Path, session: str, seq: int, body: str) -> None:
         database.execute("UPDATE sessions SET head = ? WHERE id = ?", (head, session))
 
 
-def cut(path: Path, session: str, seq: int) -> None:
-    """Remove the events from a sequence number on, and make the row of the session fit."""
+def cut(path: Path, session: str, seq: int, *, carefully: bool = True) -> None:
+    """Remove the events from a sequence number on; `carefully`: and make everything that follows from them fit."""
     with open_file(path) as database, database:
         database.execute("DELETE FROM events WHERE session = ? AND seq >= ?", (session, seq))
         query = "SELECT hash FROM events WHERE session = ? AND seq = ?"
         head = database.execute(query, (session, seq - 1)).get
         database.execute("UPDATE sessions SET last_seq = ?, head = ? WHERE id = ?", (seq - 1, head, session))
+        if carefully:
+            database.execute("DELETE FROM requests WHERE session = ?", (session,))
+            _fold_again(database, session)
+
+
+def _fold_again(database: apsw.Connection, session: str) -> None:
+    """Compute the record of a workflow session from the events that are left, as the verification does."""
+    query = "SELECT seq, type, time, body FROM events WHERE session = ? ORDER BY seq"
+    rows: list[Any] = database.execute(query, (session,)).fetchall()
+    has_record = database.execute("SELECT record <> '{}' FROM sessions WHERE id = ?", (session,)).get
+    if has_record:
+        record = fold(Record(), [EventView(number, type_, time, decode_body(body)) for number, type_, time, body in rows])
+        values = (msgspec.json.encode(record).decode(), record.status, session)
+        database.execute("UPDATE sessions SET record = ?, status = ? WHERE id = ?", values)
 
 
 def remove(path: Path, session: str) -> None:

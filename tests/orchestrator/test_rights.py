@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.errors import LimitReached, UsageProblem
+from fidelio.ledger.redaction import EventView, blank_body
 from fidelio.orchestrator.blueprints.model import MODES, Limits, Permissions, narrow_permissions, reduce_limits
 from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import AgentSession, Usage
+from fidelio.orchestrator.record.record import SESSION_CREATED, AgentRecord
+from fidelio.orchestrator.record.unit_of_work import AgentRecords
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import AgentLimits
 from tests.orchestrator.fakes import FakeExecutor, OrchestratorHarness, echo, start, wait_until, wait_until_finished
@@ -215,3 +219,15 @@ async def test_only_a_message_of_a_person_lets_a_busy_agent_go_on(harness: Orche
         second = await wait_until(service, "busy", lambda session: session.run.number == 2 and not session.run.is_active)
 
     assert second.run.state == state
+
+
+@proves("orchestrator.rights", "chain.redacted-projections")
+@given(all_permissions)
+def test_a_session_whose_start_is_erased_may_do_no_more_than_before(most: Permissions) -> None:
+    body = {"depth": 1, "most": msgspec.to_builtins(most), "prompt": "a secret"}
+    left = blank_body(body, AgentRecords.structure)
+
+    record = AgentRecords().fold(AgentRecord(), [EventView(1, SESSION_CREATED, 0, left)])
+
+    assert "a secret" not in str(left)
+    assert record.most == most

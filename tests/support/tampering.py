@@ -44,6 +44,7 @@ class NotesRecords:
     """The `RecordType` of `Notes`."""
 
     structure = frozenset({"level", "request"})
+    folded = frozenset({"session.started", "note", "ended"})
 
     def check(self, session: Session) -> None:
         assert session.kind == "workflow"

@@ -65,6 +65,15 @@ def test_what_the_owner_of_the_database_changed_is_named(
     assert (as_json.returncode, json.loads(as_json.stdout)["holds"]) == (3, False)
 
 
+@proves("chain.covers-projections")
+def test_without_an_anchor_a_cut_is_found_if_the_record_is_left_as_it_was(fidelio: Fidelio, home: Path, session: str) -> None:
+    cut(home / "ledger.db", session, 3, carefully=False)
+    verified = fidelio("verify", "--all")
+
+    assert verified.returncode == 3
+    assert "its record is that of event 6, which does not exist" in verified.stderr
+
+
 @proves("anchors.command", "anchors.unknown-key")
 def test_an_unknown_key_is_reported_and_is_no_proof(fidelio: Fidelio, session: str, tmp_path: Path) -> None:
     fidelio("anchor", "theirs.json", FIDELIO_HOME=str(tmp_path / "other home"))

@@ -13,9 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fidelio.engine.record import Record, encode_record, fold
 from fidelio.ledger import open_ledger
 from fidelio.ledger.long_text import store_text
-from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.ledger.model import Change, CloseRequest, NewEvent, NewSession, OpenRequest, PutDocument
+from fidelio.ledger.redaction import EventView
 from fidelio.processes.table import AGENT_MARKER
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
@@ -34,10 +36,25 @@ def commit(home: Path, *changes: Change) -> None:
     asyncio.run(work())
 
 
+# The event after which a workflow session has a status.
+LAST = {
+    "completed": NewEvent(type="session.completed"),
+    "cancelled": NewEvent(type="session.cancelled"),
+    "blocked": NewEvent(type="checkpoint.yielded", body={"checkpoint": "ask", "request": "r_1"}),
+}
+
+
 def change(session: str, status: str, *events: NewEvent, kind: str = "workflow", **more: str) -> Change:
-    """A new session with these events and this status."""
+    """A new session with these events and this status; that of a workflow has a record that follows from them."""
     create = NewSession(kind=kind, **more)  # type: ignore[arg-type]  # the kinds of the tests exist
-    return Change(session=session, create=create, events=(NewEvent(type="session.started"), *events), status=status)
+    if kind != "workflow":
+        return Change(session=session, create=create, events=(NewEvent(type="session.created"), *events), status=status)
+    started = NewEvent(type="session.started", body={"workflow": "greeting", "version": "1.0.0", "definition": "0" * 64})
+    all_events = (started, *events, *([LAST[status]] if status in LAST else []))
+    views = [EventView(seq, event.type, 0, dict(event.body)) for seq, event in enumerate(all_events, start=1)]
+    record = fold(Record(), views)
+    assert record.status == status
+    return Change(session=session, create=create, events=all_events, status=status, record=encode_record(record))
 
 
 def statuses(fidelio: Fidelio) -> dict[str, str]:
@@ -152,7 +169,7 @@ def test_a_text_is_erased_from_bodies_and_from_long_texts(fidelio: Fidelio, home
     assert [event["seq"] for event in json.loads(planned.stdout)["events"]] == [2, 3, 5]
     assert f"before {SECRET} after" in shown
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3, 5], "recorded": [6], "unerasable": [], "remains": []}
+    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3, 5], "recorded": [7], "unerasable": [], "remains": []}
     assert (last["type"], last["body"]["reason"], last["actor"][:7]) == ("event.redacted", "On request.", "person:")
     assert "has no such event that is not erased already" in nothing.stdout
     assert fidelio("search", SECRET).stdout == "Nothing found.\n"
@@ -176,13 +193,42 @@ def test_events_are_erased_by_number_and_by_a_name_that_looks_like_an_option(fid
 
 @proves("cli.redact")
 def test_what_cannot_be_erased_or_remains_is_named(fidelio: Fidelio, home: Path) -> None:
-    event = NewEvent(type="note", body={"text": SECRET}, actor=f"agent:{SECRET}")
-    commit(home, msgspec.structs.replace(change("root", "active", event), record={"kept": SECRET}))
+    said = NewEvent(type="note", body={"text": SECRET}, actor=f"agent:{SECRET}")
+    plan = PutDocument(space="plans", path="root", text="about a greeting")
+    commit(home, msgspec.structs.replace(change("root", "active", said), documents=(plan,)))
     done = fidelio("redact", "root", "--text", SECRET, *WHY, "--yes")
-    remains = "The text is still in the record of session root." in done.stderr
+    # The session needs the name of its workflow to stay where it is.
+    needed = fidelio("redact", "root", "--text", "greeting", *WHY, "--yes")
+    again = fidelio("redact", "root", "--text", "greeting", *WHY, "--yes")
 
-    assert "in the actor of events 2. The chain contains it" in done.stderr
-    assert done.returncode == (1 if remains else 0)
+    assert (done.returncode, "in the actor of events 2. The chain contains it" in done.stderr) == (0, True)
+    assert (needed.returncode, again.returncode) == (1, 1)
+    for place in ("the record of session root", "event 4, which says what was erased", "document plans/root"):
+        assert f"The text is still in {place}." in needed.stderr
+    assert again.stderr == needed.stderr
+    assert "has no such event that is not erased already" in again.stdout
+    assert fidelio("verify", "root").returncode == 0
+
+
+@proves("cli.redact", "chain.redacted-projections")
+def test_a_text_that_only_a_request_contains_is_erased_with_the_request(fidelio: Fidelio, home: Path) -> None:
+    question = OpenRequest(id="r_1", kind="checkpoint", key="ask", question=f"Greet {SECRET}?", detail={"why": SECRET})
+    commit(home, msgspec.structs.replace(change("root", "blocked"), requests=(question,)))
+    redact = ("redact", "root", "--text", SECRET, *WHY, "--yes")
+    waiting = fidelio(*redact)
+    assert SECRET.encode() in (home / "ledger.db").read_bytes()
+    who = {"by": "person:ada", "channel": "cli", "assurance": "local"}
+    answered = NewEvent(type="request.answered", body={"request": "r_1", "option": "yes", **who})
+    note = {"option": "yes", "note": SECRET}
+    answer = CloseRequest(id="r_1", answer=note, by=who["by"], channel=who["channel"], assurance=who["assurance"])
+    commit(home, Change(session="root", events=(answered,), requests=(answer,)))
+    done = fidelio(*redact, "--json")
+
+    assert (waiting.returncode, "r_1 of this event still waits for an answer" in waiting.stderr) == (2, True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"session": "root", "erased": [2, 3], "recorded": [4], "unerasable": [], "remains": []}
+    assert SECRET.encode() not in (home / "ledger.db").read_bytes()
+    assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
 
 
 @proves("cli.redact")
@@ -228,3 +274,30 @@ def test_an_agent_session_is_deleted_by_its_name_with_its_files(fidelio: Fidelio
     assert statuses(fidelio) == {session: "deleted"}
     assert not files.exists()
     assert json.loads(fidelio("events", session, "--json").stdout.splitlines()[-1])["body"]["reason"] == "On request."
+
+
+@proves("cli.redact", "chain.redacted-projections")
+def test_the_prompt_and_the_results_of_an_agent_are_erased_everywhere(fidelio: Fidelio, home: Path) -> None:
+    (home / "agents").mkdir(parents=True)
+    fidelio("agents", "start", "one", SECRET, "-b", "echo")
+    fidelio("search", SECRET)
+    done = fidelio("redact", "one", "--text", SECRET, *WHY, "--yes")
+    every = fidelio("redact", "one", *(f"--event={seq}" for seq in range(1, 5)), *WHY, "--yes")
+    holding = [path for path in home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert every.returncode == 0, every.stderr
+    assert holding == []
+    assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
+
+
+@proves("cli.redact", "chain.redacted-projections")
+def test_every_event_of_a_real_session_can_be_erased(fidelio: Fidelio) -> None:
+    session = json.loads(fidelio("tour", "--json").stdout)["session"]["id"]
+    before = statuses(fidelio)
+    count = len(fidelio("events", session, "--json").stdout.splitlines())
+    done = fidelio("redact", session, *(f"--event={seq}" for seq in range(1, count + 1)), *WHY, "--yes")
+
+    assert done.returncode == 0, done.stderr
+    assert statuses(fidelio) == before == {session: "cancelled"}
+    assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"

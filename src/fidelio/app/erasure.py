@@ -16,8 +16,9 @@ import msgspec
 from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
 from fidelio.ledger import Ledger
 from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
-from fidelio.ledger.model import Event, Session
+from fidelio.ledger.model import Document, Event, Request, Session
 from fidelio.ledger.paging import all_pages, event_pages
+from fidelio.ledger.redaction import find_request_events
 
 _ENDED = {"workflow": frozenset({"completed", "cancelled"}), "agent": frozenset({"succeeded", "failed", "stopped", "lost"})}
 # As many as one transaction erases, and as one redaction names.
@@ -27,11 +28,15 @@ _NAMED = 10
 
 
 class RedactionPlan(msgspec.Struct, frozen=True):
-    """The events to erase. `unerasable` are those that have the text in a field that the chain needs."""
+    """The events to erase. `unerasable` are those that have the text in a field that the chain needs.
+
+    `remains` names what contains the text although there is no event to erase.
+    """
 
     session: Session
     events: tuple[Event, ...]
     unerasable: tuple[Event, ...] = ()
+    remains: tuple[str, ...] = ()
 
     def batches(self) -> Iterator[list[int]]:
         """The numbers of the events, as many as are erased at once."""
@@ -73,24 +78,46 @@ def _name(session: Session) -> str:
 
 
 async def plan_redaction(ledger: Ledger, session: Session, seqs: Collection[int], text: str) -> RedactionPlan:
-    """Find the events with these numbers, or with this text anywhere in their bodies or in the contents that belong to them.
+    """Find the events with these numbers, or with this text anywhere in their bodies or in what is erased with them.
 
+    That is the contents that belong to them, and the requests that they opened or closed: a question may quote a variable.
     Events that are redacted already are left out, and so are those that say what was redacted.
     """
     wanted, found, unerasable = set(seqs), list[Event](), list[Event]()
+    owners = await _find_owners(ledger, session.id, text) if text else set()
     async for page in event_pages(ledger, session.id):
         for event in page:
             if text and text in event.actor:
                 unerasable.append(event)
             if event.redacted or event.type in (REDACTED, SESSION_DELETED):
                 continue
-            if event.seq in wanted or (text and await _contains(ledger, event.body, text)):
+            if event.seq in wanted | owners or (text and await _contains(ledger, event.body, text)):
                 found.append(event)
     if unknown := sorted(seq for seq in wanted if not 1 <= seq <= session.last_seq):
         raise UsageProblem(
             f"Session {_name(session)} has no event {unknown[0]}.", remedy=Hint(Command("events", session.id), " lists them.")
         )
-    return RedactionPlan(session, tuple(found), tuple(unerasable))
+    remains = await find_remains(ledger, session.id, text) if text and not found else []
+    return RedactionPlan(session, tuple(found), tuple(unerasable), tuple(remains))
+
+
+async def _find_owners(ledger: Ledger, session: str, text: str) -> set[int]:
+    """The events with which the requests that contain a text are erased."""
+    owners = set[int]()
+    async for request in all_pages(partial(ledger.requests, session=session, state=None)):
+        in_question, in_answer = _is_in(text, _question_of(request)), _is_in(text, request.answer)
+        if in_question or in_answer:
+            opening, closing = await find_request_events(ledger, request)
+            owners |= (opening if in_question else set()) | (closing if in_answer else set())
+    return owners
+
+
+def _question_of(request: Request) -> list[object]:
+    return [request.question, request.subject, *request.options, request.detail]
+
+
+def _is_in(text: str, value: object) -> bool:
+    return any(text in each for each in _iter_texts(value))
 
 
 async def _contains(ledger: Ledger, body: dict[str, Any], text: str) -> bool:
@@ -109,7 +136,7 @@ def _iter_texts(value: object) -> Iterator[str]:
         for key, inner in value.items():
             yield key
             yield from _iter_texts(inner)
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for inner in value:
             yield from _iter_texts(inner)
     elif isinstance(value, str):
@@ -119,18 +146,32 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 async def find_remains(ledger: Ledger, session: str, text: str) -> list[str]:
-    """Name what still contains a text after a redaction: the record of the session, or requests."""
+    """Name what still contains a text after a redaction: ids and names that the session needs, and what no redaction erases."""
     row = await ledger.session(session)
-    found = [f"the record of session {session}"] if text in "\n".join(_iter_texts(row.record)) else []
+    found = [f"the name of session {session}"] if text in (row.name or "") else []
+    found += [f"the record of session {session}"] if _is_in(text, row.record) else []
     async for request in all_pages(partial(ledger.requests, session=session, state=None)):
-        texts = [
-            request.question,
-            request.subject,
-            request.key,
-            *_iter_texts([*request.options, request.detail, request.answer]),
-        ]
-        found += [f"request {request.id}"] if any(text in each for each in texts) else []
+        found += [f"request {request.id}"] if _is_in(text, [*_question_of(request), request.key, request.answer]) else []
+    async for page in event_pages(ledger, session, types=(REDACTED,)):
+        # With what the ledger keeps of the erased events, which `Event.body` leaves out.
+        found += [f"event {event.seq}, which says what was erased" for event in page if _is_in(text, _decode(event))]
+    found += [f"document {each.space}/{each.path}" async for each in _iter_documents(ledger, session, text)]
     return found
+
+
+def _decode(event: Event) -> object:
+    return msgspec.json.decode(event.raw or "{}")
+
+
+async def _iter_documents(ledger: Ledger, session: str, text: str) -> AsyncIterator[Document]:
+    """The versions of documents of a session that contain a text."""
+    last: Document | None = None
+    while page := await ledger.versions_of(session, after=last):
+        for document in page:
+            content = await ledger.blob(document.digest) if document.digest else None
+            if text in document.path or text.encode(errors="replace") in (content or b""):
+                yield document
+        last = page[-1]
 
 
 async def find_unfinished(ledger: Ledger, agent: str, workflow: str) -> list[Session]:

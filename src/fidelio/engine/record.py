@@ -393,3 +393,4 @@ _HANDLERS: Mapping[str, Callable[[Record, FoldableEvent], Record]] = {
     CANCELLED: lambda record, _: _end(record, "cancelled"),
     CALLED: _apply_called,
 }
+FOLDED_TYPES = frozenset(_HANDLERS)

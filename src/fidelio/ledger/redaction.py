@@ -1,9 +1,9 @@
 """Redaction of events together with everything that was derived from them: the record and the requests of the session.
 
 A redacted body is erased, but the session must stay where it is, and its record must still follow from its events. So
-`event.redacted` keeps, for each erased event, what is not text: numbers, and the keys that the package of the kind names as
-structure (ids, states, names of the definition). Record and requests are then computed again from what is left, and
-`fidelio.ledger.audit` computes the same.
+`event.redacted` keeps, for each erased event that is folded into the record, what is not text: numbers, and the keys that the
+package of the kind names as structure (ids, states, names of the definition). Record and requests are then computed again from
+what is left, and `fidelio.ledger.audit` computes the same.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ async def _plan(ledger: Ledger, change: Change, seqs: tuple[int, ...]) -> Redact
 def _describe_left(event: Event, records: RecordType[Any] | None, requests: list[Mark]) -> Mark:
     mark = read_mark(event)
     rest: Mark = {key: mark[key] for key in ("session", "documents") if key in mark} if mark else {}
-    body = {} if records is None else {"body": blank_body(event.body, records.structure)}
+    # Only an event that is folded has keys that its package has chosen: another one may have any, and a key may be a text.
+    is_folded = records is not None and event.type in records.folded
+    body = {"body": blank_body(event.body, records.structure)} if records is not None and is_folded else {}
     return {**({"v": VERSION} if mark else {}), **rest, **body, **({"requests": requests} if requests else {})}
 
 
@@ -156,6 +158,13 @@ def _blank_requests(
                 keys = (*(_OPEN_KEYS if opens else ()), *(_CLOSE_KEYS if closes else ()))
                 entries.setdefault(event.seq, []).append({key: described[key] for key in keys})
     return tuple(after.values()), entries
+
+
+async def find_request_events(ledger: Ledger, row: Request) -> tuple[set[int], set[int]]:
+    """The numbers of the events with which the question, and with which the answer, of a request is erased."""
+    found = [event for event in await ledger.events_naming(row.session, row.id) if event.type != REDACTED]
+    roles = {event.seq: _find_roles(event, row, [each.seq for each in found]) for event in found}
+    return {seq for seq, (opens, _) in roles.items() if opens}, {seq for seq, (_, closes) in roles.items() if closes}
 
 
 def _find_roles(event: Event, row: Request, naming: Sequence[int]) -> tuple[bool, bool]:

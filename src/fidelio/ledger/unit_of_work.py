@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -68,11 +68,14 @@ class RecordType(Protocol[R]):
     """The record of a kind of session. Pure functions: no clock, no I/O.
 
     `structure` are the keys of event bodies whose values are no text of an agent or a person: ids, states, names of the
-    definition. A redaction keeps them, so that the session stays where it is.
+    definition. A redaction keeps them, so that the session stays where it is. `folded` are the types of the events that `fold`
+    reads: of the others a redaction keeps nothing.
     """
 
     @property
     def structure(self) -> frozenset[str]: ...
+    @property
+    def folded(self) -> Collection[str]: ...
 
     def check(self, session: Session) -> None:
         """Raise `SessionNotFound` for a session that was deleted or is of another kind."""

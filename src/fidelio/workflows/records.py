@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fidelio.engine.record import RESTORED, Record, decode_record, fold
+from fidelio.engine.record import FOLDED_TYPES, RESTORED, Record, decode_record, fold
 from fidelio.errors import LedgerPutBack, SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.encoding import DELETED, session_deleted
@@ -27,6 +27,7 @@ class WorkflowRecords:
     """The `RecordType` of workflow sessions."""
 
     structure = frozenset(_STRUCTURE.split())
+    folded = FOLDED_TYPES
 
     def check(self, session: Session) -> None:
         if session.kind != "workflow":

@@ -32,6 +32,18 @@ async def test_the_record_is_computed_again_without_the_erased_text(ledger: Ledg
 
 
 @proves("chain.redacted-projections")
+async def test_nothing_is_left_of_an_event_that_is_not_folded(ledger: Ledger) -> None:
+    """Its keys may be texts too, and no package has named those that are not."""
+    await record_everything(ledger)
+    await ledger.append("s_a", NewEvent(type="other", body={"a secret key": 1, "level": "a secret level", "number": 4711}))
+    await ledger.redact("s_a", [6], actor="ada", reason="x")
+
+    notice = (await ledger.events("s_a", after=6))[0]
+    assert [word for word in ("secret", "level", "4711") if word in (notice.raw or "")] == []
+    assert (await verify_session(ledger, "s_a")).problems == ()
+
+
+@proves("chain.redacted-projections")
 async def test_a_session_goes_on_after_a_redaction(ledger: Ledger) -> None:
     await record_everything(ledger)
     await ledger.redact("s_a", [4], actor="ada", reason="x")

@@ -38,6 +38,7 @@ class Counts:
     """Sessions that count their notes."""
 
     structure = frozenset[str]()
+    folded = frozenset({"note"})
 
     def check(self, session: Session) -> None:
         if session.kind != "runtime":

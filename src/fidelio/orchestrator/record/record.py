@@ -124,7 +124,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def fold(record: AgentRecord, events: Iterable[RecordEvent]) -> AgentRecord:
     """The record after these events. Events of other packages, such as the inbox, change nothing."""
     for event in events:
-        if event.type in _FOLDED_EVENTS:
+        if event.type in FOLDED_EVENTS:
             record = _SESSION_STEPS.get(event.type, _fold_run)(record, event)
     return record
 
@@ -341,4 +341,4 @@ _NEXT_STATES: Mapping[str, RunState] = MappingProxyType(
         **{type_: state for state, type_ in END_EVENT_BY_STATE.items()},
     }
 )
-_FOLDED_EVENTS = frozenset({*_SESSION_STEPS, *_ACTIVITY_EVENTS, *_NEXT_STATES, RUN_STOP_REQUESTED})
+FOLDED_EVENTS = frozenset({*_SESSION_STEPS, *_ACTIVITY_EVENTS, *_NEXT_STATES, RUN_STOP_REQUESTED})

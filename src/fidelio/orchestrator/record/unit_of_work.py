@@ -16,7 +16,7 @@ from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import NewEvent, NewJob, NewSession, Session
 from fidelio.ledger.unit_of_work import LoadedSession, RecordEvent, SessionDecision, UnitOfWork
 from fidelio.orchestrator.record.model import AgentSession, Run
-from fidelio.orchestrator.record.record import RUN_QUEUED, AgentRecord, decode_record, fold
+from fidelio.orchestrator.record.record import FOLDED_EVENTS, RUN_QUEUED, AgentRecord, decode_record, fold
 
 RUN_JOB = "agent.run"
 
@@ -28,7 +28,7 @@ Decide = Callable[[LoadedAgent], AgentDecision | None]
 # Keys of event bodies whose values are ids, states or names, and no text of an agent or a person.
 _STRUCTURE = """
 run project blueprint blueprint_hash executor model parent worktree branch base path prefix conversation messages resumes fresh
-host fence pid started usage spent request by servers
+host fence pid started usage spent request by servers most mode allow deny
 """
 
 
@@ -36,6 +36,7 @@ class AgentRecords:
     """Validates, decodes and folds the records of agent sessions for the generic unit of work."""
 
     structure = frozenset(_STRUCTURE.split())
+    folded = FOLDED_EVENTS
 
     def check(self, session: Session) -> None:
         """Raise unless this is an agent session with a record; a deleted session has none."""

@@ -93,7 +93,7 @@ def redact_command(cli: CliContext, /, session: str, seqs: tuple[int, ...], text
     plan = run_async(_plan_redaction(cli, session, seqs, text))
     if how["dry_run"] or not plan.events:
         _print_plan(plan, as_json=as_json)
-        return 0
+        return 1 if plan.remains else 0
     if not how["yes"]:
         _print_plan(plan, as_json=False)
     _confirm(f"Erase {_count(plan.events)} of session {plan.session.id} for good?", yes=how["yes"])
@@ -123,7 +123,8 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         events = [
             {"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body} for event in plan.events
         ]
-        print_json({"session": plan.session.id, "events": events, "unerasable": [event.seq for event in plan.unerasable]})
+        unerasable = [event.seq for event in plan.unerasable]
+        print_json({"session": plan.session.id, "events": events, "unerasable": unerasable, "remains": list(plan.remains)})
         return
     if not plan.events:
         click.echo(f"Session {plan.session.id} has no such event that is not erased already.")
@@ -132,7 +133,7 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         click.echo(start + shorten(json_text(event.body), max(20, terminal_width() - len(start))))
     if len(plan.events) > _LISTED:
         click.echo(f"  and {len(plan.events) - _LISTED} more")
-    _print_unerasable(plan)
+    _print_unerasable(plan, plan.remains)
 
 
 def _print_redacted(plan: RedactionPlan, notes: list[int], remains: list[str], *, as_json: bool) -> None:
@@ -144,15 +145,15 @@ def _print_redacted(plan: RedactionPlan, notes: list[int], remains: list[str], *
         )
         return
     click.echo(f"{_count(plan.events)} of session {plan.session.id} erased; event {notes[-1]} says by whom and why.")
-    _print_unerasable(plan)
-    for remaining in remains:
-        click.echo(f"The text is still in {escape_line(remaining)}.", err=True)
+    _print_unerasable(plan, remains)
 
 
-def _print_unerasable(plan: RedactionPlan) -> None:
+def _print_unerasable(plan: RedactionPlan, remains: Sequence[str]) -> None:
     if plan.unerasable:
         seqs = ", ".join(str(event.seq) for event in plan.unerasable[:_LISTED])
         click.echo(f"The text is also in the actor of events {seqs}. The chain contains it, so it cannot be erased.", err=True)
+    for remaining in remains:
+        click.echo(f"The text is still in {escape_line(remaining)}.", err=True)
 
 
 def _count(events: Sequence[Event]) -> str:
