@@ -193,6 +193,9 @@ _FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159\U00013441\U000134
 
 def is_blank(text: str) -> bool:
     """Whether a person would see nothing: only spaces, control characters, zero-width characters, fillers and lone accents."""
+    # Looking at the first sign decides nearly always: without it the outputs of a manifest cost 3 percent of a call.
+    if (first := text[:1]).isascii() and first.isalnum():
+        return False
     return all(unicodedata.category(sign)[0] in "CZM" or sign in _FILLERS for sign in text)
 
 

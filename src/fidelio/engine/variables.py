@@ -50,8 +50,10 @@ def find_missing_required(workflow: Workflow, variables: Mapping[str, Any]) -> l
 def check_required_variables(workflow: Workflow, record: Record) -> list[Problem]:
     """The required variables that are not set before the first activity. The start has warned of them, so this is a doubt."""
     names = find_missing_required(workflow, record.variables) if not record.visits else []
+    if not names:
+        return []
     sentence = phrases.required_variables(workflow.id, names)
-    return [Problem("required-variables", sentence, suggest_report(workflow, names), doubt=True)] if names else []
+    return [Problem("required-variables", sentence, suggest_report(workflow, names), doubt=True)]
 
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
