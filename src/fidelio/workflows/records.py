@@ -19,7 +19,7 @@ _STRUCTURE = """
 workflow version definition fidelity parent claims_to_continue activity how again passed step steps at loop loops_over iteration
 reached checkpoint checkpoints request option mode by channel assurance session suspends pass_context skill owner name s closes
 status record here outer running done visit answers open armed last children completed skipped forced variables_by person of
-looped in_loops iterations total started
+looped in_loops iterations total started outcome
 """
 
 
