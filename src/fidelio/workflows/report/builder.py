@@ -49,6 +49,7 @@ from fidelio.workflows.report.omissions import (
     find_unopened_checkpoints,
     list_due_steps,
     list_loop_omissions,
+    list_unfinished,
 )
 
 # Assurances that do not stand for a person.
@@ -169,13 +170,13 @@ def _on_restored(builder: _Builder, event: FoldableEvent) -> None:
 def _on_entered(builder: _Builder, event: FoldableEvent) -> None:
     body, visits = event.body, builder.report.visits
     same = bool(visits) and visits[-1].activity == body["activity"] and not body.get("again")
-    _finish_visit(builder, event, goes_on=same or body.get("how") == "loop")
+    _finish_visit(builder, event, goes_on=same, inward=body.get("how") == "loop")
     if not same:
         builder.add_visit(body["activity"], event)
 
 
 def _on_completed(builder: _Builder, event: FoldableEvent) -> None:
-    _finish_visit(builder, event, goes_on=False)
+    _finish_visit(builder, event)
     builder.report.ended_at = event.time
     # Earlier versions ended sessions in this way after their definition was deleted.
     if ended := event.body.get("without_definition"):
@@ -199,8 +200,8 @@ def _withdraw_answers(builder: _Builder) -> None:
         answer.state = "withdrawn" if answer.state == "open" else answer.state
 
 
-def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool) -> None:
-    """Evaluate the activity that a move leaves. `goes_on`: the visit continues later."""
+def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool = False, inward: bool = False) -> None:
+    """Evaluate the activity that a move leaves. `goes_on`: the visit continues, `inward`: after an activity of its loop."""
     warnings, visits = event.body.get("warnings", []), builder.report.visits
     if not visits:
         if warnings:
@@ -216,16 +217,18 @@ def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool) -> 
         builder.visit_state.reports += [_decode_entry(entry) for entry in event.body["manifest"]]
         builder.visit_state.erased |= builder.is_redacted
     _add_differences(visit, [text for text in warnings if not text.startswith(phrases.MISSING_ITERATIONS)])
-    omitted = [] if goes_on else _evaluate_visit(builder, visit)
+    omitted = [] if goes_on else _evaluate_visit(builder, visit, inward=inward)
     # Each missing iteration is a difference of its own; the warning, which names them all in one sentence, is not repeated.
     _add_differences(visit, omitted or [text for text in warnings if text.startswith(phrases.MISSING_ITERATIONS)])
 
 
-def _evaluate_visit(builder: _Builder, visit: Visit) -> list[str]:
+def _evaluate_visit(builder: _Builder, visit: Visit, *, inward: bool) -> list[str]:
     """Compare the visit with its activity; return what is missing of its loops. What was redacted accuses nobody."""
     definition, activity, state = builder.definition, builder.activity(visit.activity), builder.visit_state
     if definition is None or activity is None or state.erased or not builder.has_values:
         return []
+    if inward:
+        return list_unfinished(definition, builder.record, state, activity)
     unmet = find_unmet_steps(definition, builder.record, state, activity)
     _add_differences(visit, [phrases.step_condition_not_met(step.id) for step in unmet])
     # After an answer that forces a transition, the rest of the activity is not required.

@@ -40,6 +40,24 @@ def list_loop_omissions(definition: Workflow, record: Record, state: VisitState)
     return [*texts, *(phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record))]
 
 
+def list_unfinished(definition: Workflow, record: Record, state: VisitState, activity: Activity) -> list[str]:
+    """The iterations whose steps were not reported when a move entered the next activity of the running loop.
+
+    Later moves take the iterations below the running one for done. So this is evaluated with each of these moves.
+    """
+    running = record.here.running
+    if running is None:
+        return []
+    names = [loop.id for loop in activity.loops]
+    before = set(names[: names.index(running.loop)]) if running.loop in names else set()
+    return [
+        phrases.missing_iteration(found.loop, found.iteration, found.names if found.loop in before else found.steps)
+        for found in find_missing_iterations(definition, record, state.reports)
+        if not found.doubt
+        and (found.loop in before or (found.loop == running.loop and found.steps and found.iteration <= running.iteration))
+    ]
+
+
 def find_unmet_steps(definition: Workflow, record: Record, state: VisitState, activity: Activity) -> Iterator[Step]:
     """Yield the steps that were reported although their condition certainly did not hold when they were due."""
     # A step of a loop may have been due in an earlier iteration.
