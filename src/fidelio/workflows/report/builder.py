@@ -256,7 +256,9 @@ def _add_omissions(builder: _Builder, visit: Visit, definition: Workflow, activi
     due = list_due_steps(state, activity)
     named = [trigger.workflow for trigger in (*activity.triggers, *(trigger for step in due for trigger in step.triggers))]
     visit.never_started = [name for name in dict.fromkeys(named) if name not in state.started]
-    _add_differences(visit, [phrases.workflow_never_started(name) for name in visit.never_started])
+    texts = [phrases.workflow_never_started(name) for name in visit.never_started]
+    # A warning may also say why this server could not start it.
+    _add_differences(visit, [text for text in texts if not any(known.startswith(text) for known in visit.differences)])
 
 
 def _on_step_completed(builder: _Builder, event: FoldableEvent) -> None:
