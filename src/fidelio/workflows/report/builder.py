@@ -55,7 +55,7 @@ from fidelio.workflows.report.omissions import (
 # Assurances that do not stand for a person.
 _WEAK = ("relayed", "timer")
 # Keys of event bodies that the report compares with the definition and that a redaction erases; those of them with values.
-_VALUES = frozenset({"variables", "effect", "record"})
+_VALUES = frozenset({"variables", "effect", "record", "items", "loop_items"})
 _COMPARED = _VALUES | {"snapshot", "manifest", "warnings", "not_taken", "drift"}
 
 
@@ -89,7 +89,7 @@ class _Builder(msgspec.Struct):
     def note_redaction(self, event: FoldableEvent) -> None:
         """Note what cannot be checked any more because this event is redacted."""
         self.is_redacted = True
-        lost = _COMPARED & event.body.keys()
+        lost = {key for key in _COMPARED & event.body.keys() if event.body[key] is not None}
         if lost or event.type == REDACTED:
             self.report.unchecked.append(event.seq)
         self.has_values = self.has_values and not lost & _VALUES and event.type != REDACTED
