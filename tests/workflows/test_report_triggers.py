@@ -72,3 +72,37 @@ async def test_navigator_goes_on_without_a_missing_workflow_only_with_advise(
 
     assert done.is_error == (level == "enforce")
     assert (MISSING if done.is_error else "'nowhere' is to be started here and cannot be") in done.text
+
+
+CHILD = """
+id: kid
+version: 1.0.0
+title: Kid
+initialActivity: k
+activities: [{id: k, version: 1.0.0, name: K}]
+"""
+
+
+@proves("sessions.report")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_workflow_is_due_for_each_iteration_of_its_step(
+    settings: Settings, library: Path, dialect: str, times: int
+) -> None:
+    step = "{id: s, name: S, triggers: [{workflow: kid}]}"
+    parts = f"loops: [{{id: each, name: Each, type: forEach, over: items, variable: item, steps: [{step}]}}]"
+    (library / "tour.yaml").write_text(WORKFLOW.format(parts=parts))
+    (library / "kid.yaml").write_text(CHILD)
+    manifest = [{"step_id": "s", "output": "did it", "iteration": number} for number in (1, 2)]
+    async with playing(settings, library, dialect=dialect) as play:
+        token = (await play("start_session", workflow_id="tour")).token
+        token = (await play("next_activity", session_token=token, activity_id="one", variables={"items": ["a", "b"]})).token
+        for _ in range(times):
+            child = (await play("start_session", workflow_id="kid", parent_session_token=token)).token
+            for target in ("k", "__terminal__"):
+                child = (await play("next_activity", session_token=child, activity_id=target)).token
+        moved = await play("next_activity", session_token=token, activity_id="two", step_manifest=manifest)
+        assert not moved.is_error
+
+    expected = [] if times == 2 else ["one: Workflow 'kid' should have been started here and was not."]
+    assert await list_differences(settings) == expected

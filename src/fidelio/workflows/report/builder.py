@@ -22,7 +22,6 @@ from fidelio.engine.record import (
     CALLED,
     CANCELLED,
     CHILD_FINISHED,
-    CHILD_STARTED,
     COMPLETED,
     ENTERED,
     LOOP_ADVANCED,
@@ -36,6 +35,7 @@ from fidelio.engine.record import (
     Record,
     fold,
 )
+from fidelio.engine.triggers import find_unstarted
 from fidelio.engine.variables import find_contradictions
 from fidelio.ledger.encoding import REDACTED
 from fidelio.ledger.marks import Mark
@@ -47,7 +47,6 @@ from fidelio.workflows.report.omissions import (
     VisitState,
     find_unmet_steps,
     find_unopened_checkpoints,
-    list_due_steps,
     list_loop_omissions,
     list_unfinished,
 )
@@ -253,9 +252,8 @@ def _add_omissions(builder: _Builder, visit: Visit, definition: Workflow, activi
         visit.unopened_checkpoints.append(checkpoint.id)
         reported = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in activity.all_steps}
         _add_differences(visit, [] if reported & set(visit.differences) else [phrases.checkpoint_not_presented(checkpoint.id)])
-    due = list_due_steps(state, activity)
-    named = [trigger.workflow for trigger in (*activity.triggers, *(trigger for step in due for trigger in step.triggers))]
-    visit.never_started = [name for name in dict.fromkeys(named) if name not in state.started]
+    unstarted = find_unstarted(definition, builder.record, [entry.step_id for entry in state.reports])
+    visit.never_started = list(dict.fromkeys(name for name, certain in unstarted if certain))
     texts = [phrases.workflow_never_started(name) for name in visit.never_started]
     # A warning may also say why this server could not start it.
     _add_differences(visit, [text for text in texts if not any(known.startswith(text) for known in visit.differences)])
@@ -337,10 +335,6 @@ def _on_variables_set(builder: _Builder, event: FoldableEvent) -> None:
             _add_differences(visit, [problem.sentence for problem in contradictions])
 
 
-def _on_child_started(builder: _Builder, event: FoldableEvent) -> None:
-    builder.visit_state.started.add(event.body["workflow"])
-
-
 def _on_child_finished(builder: _Builder, event: FoldableEvent) -> None:
     # Redactions of earlier versions have erased the outcome.
     if event.body["outcome"] not in ("completed", ""):
@@ -377,7 +371,6 @@ _HANDLERS: Mapping[str, Callable[[_Builder, FoldableEvent], None]] = {
     YIELDED: _on_yielded,
     ANSWERED: _on_answered,
     VARIABLES_SET: _on_variables_set,
-    CHILD_STARTED: _on_child_started,
     CHILD_FINISHED: _on_child_finished,
     LOOP_ADVANCED: _on_loop_advanced,
     CALLED: _on_called,

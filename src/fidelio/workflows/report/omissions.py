@@ -28,7 +28,6 @@ class VisitState(msgspec.Struct):
 
     checkpoints: set[str] = msgspec.field(default_factory=set)
     done: set[str] = msgspec.field(default_factory=set)
-    started: set[str] = msgspec.field(default_factory=set)
     reports: list[StepReport] = msgspec.field(default_factory=list)
     erased: bool = False
 
@@ -74,14 +73,14 @@ def find_unopened_checkpoints(
     definition: Workflow, record: Record, state: VisitState, activity: Activity
 ) -> Iterator[Checkpoint]:
     """Yield the required checkpoints that were certainly due in the visit and not opened."""
-    due = list_due_steps(state, activity)
+    due = _list_due_steps(state, activity)
     for checkpoint in activity.checkpoints:
         is_open = checkpoint.id in state.checkpoints
         if checkpoint.required and not is_open and _is_certainly_due(definition, record, checkpoint, activity, due):
             yield checkpoint
 
 
-def list_due_steps(state: VisitState, activity: Activity) -> list[Step]:
+def _list_due_steps(state: VisitState, activity: Activity) -> list[Step]:
     own = activity.steps
     return [
         step for step in activity.all_steps if step.id in state.done or (step in own and step.required and not step.condition)
