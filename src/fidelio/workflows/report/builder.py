@@ -36,7 +36,7 @@ from fidelio.engine.record import (
     fold,
 )
 from fidelio.engine.triggers import find_unstarted
-from fidelio.engine.variables import find_contradictions
+from fidelio.engine.variables import check_required_variables, find_contradictions
 from fidelio.ledger.encoding import REDACTED
 from fidelio.ledger.marks import Mark
 from fidelio.ledger.model import Event
@@ -203,8 +203,8 @@ def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool = Fa
     """Evaluate the activity that a move leaves. `goes_on`: the visit continues, `inward`: after an activity of its loop."""
     warnings, visits = event.body.get("warnings", []), builder.report.visits
     if not visits:
-        if warnings:
-            visits.append(Visit("(start)", "Before the first activity", event.time, event.time, differences=list(warnings)))
+        if found := [*warnings, *_list_missing_required(builder)]:
+            visits.append(Visit("(start)", "Before the first activity", event.time, event.time, differences=found))
         return
     visit = visits[-1]
     visit.left_at = event.time
@@ -219,6 +219,13 @@ def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool = Fa
     omitted = [] if goes_on else _evaluate_visit(builder, visit, inward=inward)
     # Each missing iteration is a difference of its own; the warning, which names them all in one sentence, is not repeated.
     _add_differences(visit, omitted or [text for text in warnings if text.startswith(phrases.MISSING_ITERATIONS)])
+
+
+def _list_missing_required(builder: _Builder) -> list[str]:
+    """The sentence about required variables without a value when the first activity is entered."""
+    if builder.definition is None or not builder.has_values:
+        return []
+    return [problem.sentence for problem in check_required_variables(builder.definition, builder.record)]
 
 
 def _evaluate_visit(builder: _Builder, visit: Visit, *, inward: bool) -> list[str]:
