@@ -86,3 +86,44 @@ async def test_a_step_left_out_before_an_activity_of_the_loop_is_a_difference(
     assert report.differences == [
         f"one: Iteration {iteration} of loop 'each' was not reported: [s]" for iteration in (1, 2) if iteration not in reported
     ]
+
+
+REPEATED = """
+id: tour
+version: 1.0.0
+title: Tour
+initialActivity: one
+variables: [{name: more, type: boolean}]
+activities:
+  - id: one
+    version: 1.0.0
+    name: One
+    loops:
+      - id: again
+        name: Again
+        type: KIND
+        condition: {type: simple, variable: more, operator: "==", value: true}
+        steps: [{id: s, name: S}]
+    transitions: [{to: last, isDefault: true}]
+  - {id: last, version: 1.0.0, name: Last}
+"""
+
+
+@proves("sessions.report-loops")
+@pytest.mark.parametrize("kind", ["doWhile", "while"])
+@pytest.mark.parametrize("manifest", [[], [{"step_id": "s", "output": "did it"}]])
+async def test_the_first_iteration_of_a_do_while_loop_is_due_in_the_report_while_its_condition_is_unknown(
+    settings: Settings, library: Path, kind: str, manifest: list[dict[str, Any]]
+) -> None:
+    (library / "tour.yaml").write_text(REPEATED.replace("KIND", kind))
+    async with playing(settings, library, dialect="sessions") as play:
+        token = (await play("start_session", workflow_id="tour")).token
+        token = (await play("next_activity", session_token=token, activity_id="one")).token
+        left = await play("next_activity", session_token=token, activity_id="last", step_manifest=manifest)
+        assert left.warnings == []
+    async with await open_ledger(settings.ledger) as ledger:
+        (session,) = (await ledger.sessions()).items
+        differences = (await report_session(ledger, session.id)).differences
+
+    is_missing = kind == "doWhile" and not manifest
+    assert differences == (["one: Iteration 1 of loop 'again' was not reported: [s]"] if is_missing else [])

@@ -34,8 +34,12 @@ class VisitState(msgspec.Struct):
 
 def list_loop_omissions(definition: Workflow, record: Record, state: VisitState) -> list[str]:
     """The iterations of loops that were due and not reported, and the items beyond the maximum of a loop."""
+    activity = definition.activity(record.activity)
+    # Its first iteration is due whatever its condition is; moves are silent about it while the condition is unknown.
+    first = {(loop.id, 1) for loop in activity.loops if loop.type == "doWhile"} if activity is not None else set()
     missing = find_missing_iterations(definition, record, state.reports)
-    texts = [phrases.missing_iteration(found.loop, found.iteration, found.names) for found in missing if not found.doubt]
+    certain = [found for found in missing if not found.doubt or (found.loop, found.iteration) in first]
+    texts = [phrases.missing_iteration(found.loop, found.iteration, found.names) for found in certain]
     return [*texts, *(phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record))]
 
 
