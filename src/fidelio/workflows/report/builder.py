@@ -104,6 +104,9 @@ class _Builder(msgspec.Struct):
         """Complete the report after the last event."""
         report = self.report
         report.variables, report.set_by = self.record.variables, self.record.set_by
+        for visit in report.visits:
+            # Drift is a difference of the session; the warnings of its moves repeat it.
+            visit.differences = [text for text in visit.differences if text not in report.drift]
         if self.definition is not None and report.completed:
             entered = {visit.activity for visit in report.visits}
             required = (activity.id for activity in self.definition.activities if activity.required)
