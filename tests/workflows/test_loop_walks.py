@@ -343,8 +343,7 @@ async def test_a_missing_required_variable_is_a_difference_in_the_report(
         token = await play.start("house")
         assert not (await play("next_activity", session_token=token, activity_id="build", **given)).is_error
     async with await open_ledger(settings.ledger) as ledger:
-        (session,) = (await ledger.sessions()).items
-        differences = (await report_session(ledger, session.id)).differences
+        differences = (await report_session(ledger, (await ledger.sessions()).items[0].id)).differences
 
     assert differences == ([] if owner else ["(start): Workflow 'house' cannot work without values for [owner]."])
 

@@ -133,8 +133,12 @@ class Report(msgspec.Struct):
             (ended, bool(self.ended_unchecked_by)),
         ]
         changed = (f"The record was changed outside of Fidelio: {text}." for text in self.mismatches)
-        erased = (f"What depends on event {number} could not be checked because it was redacted." for number in self.unchecked)
-        return [*changed, *(text for text, holds in found if holds), *erased, *self.drift]
+        return [*changed, *(text for text, holds in found if holds), *self.erased, *self.drift]
+
+    @property
+    def erased(self) -> list[str]:
+        """What could not be checked because events were redacted."""
+        return [f"What depends on event {number} could not be checked because it was redacted." for number in self.unchecked]
 
     def iter_children(self) -> Iterator[Report]:
         """All child sessions, also those of child sessions."""

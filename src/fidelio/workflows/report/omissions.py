@@ -76,7 +76,7 @@ def find_unmet_steps(definition: Workflow, record: Record, state: VisitState, ac
 def find_unopened_checkpoints(
     definition: Workflow, record: Record, state: VisitState, activity: Activity
 ) -> Iterator[Checkpoint]:
-    """Yield the required checkpoints that were certainly due in the visit and not opened."""
+    """Yield the required checkpoints that were certainly due in the visit and not yielded."""
     due = _list_due_steps(state, activity)
     for checkpoint in activity.checkpoints:
         is_open = checkpoint.id in state.checkpoints
