@@ -320,6 +320,7 @@ async def test_a_required_variable_is_asked_for_at_the_start_and_demanded_where_
         token = await play.start("house")
         without = await play("next_activity", session_token=token, **move)
         null = await play("next_activity", session_token=token, variables={"owner": None}, **move)
+        blank = await play("next_activity", session_token=token, variables={"owner": " \u200b"}, **move)
         with_it = await play("next_activity", session_token=token, variables={"owner": "Ada"}, **move)
 
     assert begun.warnings == [
@@ -327,7 +328,24 @@ async def test_a_required_variable_is_asked_for_at_the_start_and_demanded_where_
     ]
     assert advised.warnings == []
     assert "[owner]" in without.text
-    assert [without.is_error, null.is_error, with_it.is_error] == [True, True, False]
+    assert [without.is_error, null.is_error, blank.is_error, with_it.is_error] == [True, True, True, False]
+
+
+@proves("workflows.required-variables")
+@pytest.mark.usefixtures("housing")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+@pytest.mark.parametrize("owner", ["Ada", "", None])
+async def test_a_missing_required_variable_is_a_difference_in_the_report(
+    settings: Settings, library: Path, dialect: str, owner: str | None
+) -> None:
+    given = {} if owner is None else {"variables": {"owner": owner}}
+    async with playing(settings, library, dialect=dialect) as play:
+        token = await play.start("house")
+        assert not (await play("next_activity", session_token=token, activity_id="build", **given)).is_error
+    async with await open_ledger(settings.ledger) as ledger:
+        differences = (await report_session(ledger, (await ledger.sessions()).items[0].id)).differences
+
+    assert differences == ([] if owner else ["(start): Workflow 'house' cannot work without values for [owner]."])
 
 
 @proves("workflows.required-variables")

@@ -110,7 +110,9 @@ def test_cancelled_unverified_and_drifted_sessions_differ() -> None:
     assert report_of(plain, ENDED, unverified=True).differences == [
         "The session was rebuilt from a token whose seal could not be checked."
     ]
+    warned: Fact = (COMPLETED, {"activity": "__terminal__", "warnings": ["It has changed."]})
     assert report_of(plain, drifted, ENDED).differences == ["It has changed."]
+    assert report_of(plain, drifted, warned).differences == ["It has changed."]
     assert report_of(plain).differences == []
 
 

@@ -8,7 +8,6 @@ wrong.
 from __future__ import annotations
 
 import json
-import unicodedata
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -29,6 +28,7 @@ from fidelio.engine.transition_events import matches_any_transition
 from fidelio.engine.variables import (
     draft_step_variables,
     find_unset_variables,
+    is_blank,
     suggest_report,
     was_set_before,
     was_settled_before,
@@ -185,18 +185,6 @@ def _encode_entry(entry: StepReport, limit: int) -> dict[str, Any]:
         encoded["iteration"] = entry.iteration
     text = item_key(entry.item) if entry.item is not msgspec.UNSET else ""
     return {**encoded, "item": json.loads(text)} if 0 < len(text) <= MAX_ITEM_LENGTH else encoded
-
-
-# Characters that look like nothing although they count as letters or symbols.
-_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159\U00013441\U00013442")
-
-
-def is_blank(text: str) -> bool:
-    """Whether a person would see nothing: only spaces, control characters, zero-width characters, fillers and lone accents."""
-    # Looking at the first sign decides nearly always: without it the outputs of a manifest cost 3 percent of a call.
-    if (first := text[:1]).isascii() and first.isalnum():
-        return False
-    return all(unicodedata.category(sign)[0] in "CZM" or sign in _FILLERS for sign in text)
 
 
 def _find_certain_steps(workflow: Workflow, record: Record, activity: Activity) -> Iterable[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -66,13 +66,32 @@ def find_fired_triggers(workflow: Workflow, before: Record, after: Record, step:
 
 
 def check_unstarted_triggers(
-    workflow: Workflow, record: Record, reported: Sequence[str], *, doubt: bool = False
+    workflow: Workflow,
+    record: Record,
+    reported: Sequence[str],
+    *,
+    doubt: bool = False,
+    explain: Callable[[str], str] = lambda _: "",
 ) -> list[Problem]:
     """The workflows that the activity should have started before it ends; `reported` are the steps of its manifest.
 
     It is a doubt if the condition of the step depends on variables that are not set, or for an agent that may not know how to
-    start a child (`doubt`): older clients of the gates dialect.
+    start a child (`doubt`): older clients of the gates dialect. `explain` says why this server cannot start a workflow.
     """
+    return [
+        build_unstarted(name, explain(name), doubt=doubt or not certain)
+        for name, certain in find_unstarted(workflow, record, reported)
+    ]
+
+
+def build_unstarted(name: str, why: str = "", *, doubt: bool = False) -> Problem:
+    """The problem that a workflow was not started; `why` says why this server cannot start it."""
+    sentence = phrases.workflow_never_started(name) + (f" {phrases.cannot_start(why)}" if why else "")
+    return Problem("not-started", sentence, phrases.ADD_WORKFLOW if why else phrases.START_CHILD, doubt=doubt)
+
+
+def find_unstarted(workflow: Workflow, record: Record, reported: Sequence[str]) -> list[tuple[str, bool]]:
+    """The workflows that were started less often than they were due in this visit, and whether that is certain."""
     activity = workflow.activity(record.activity)
     if activity is None or record.forced:
         return []
@@ -80,11 +99,7 @@ def check_unstarted_triggers(
     for step in activity.all_steps if any(step.triggers for step in activity.all_steps) else ():
         times, truth = _count_due(workflow, record, activity, step, reported)
         due += [(trigger.workflow, times, truth) for trigger in step.triggers if times]
-    return [
-        Problem("not-started", phrases.workflow_never_started(name), phrases.START_CHILD, doubt=doubt or not certain)
-        for name, times, certain in due
-        if record.here.started.count(name) < times
-    ]
+    return [(name, certain) for name, times, certain in due if record.here.started.count(name) < times]
 
 
 def _count_due(workflow: Workflow, record: Record, activity: Activity, step: Step, reported: Sequence[str]) -> tuple[int, bool]:

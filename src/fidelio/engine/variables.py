@@ -6,6 +6,7 @@ Only a `set` action with a value is carried out here; one that merely describes 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,24 @@ def suggest_report(workflow: Workflow, names: Iterable[str]) -> str:
     return f"Report {' and '.join(wholes)} in `variables`."
 
 
+# Characters that look like nothing although they count as letters or symbols.
+_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0\U0001d159\U00013441\U00013442")
+
+
+def is_blank(text: str) -> bool:
+    """Whether a person would see nothing: only spaces, control characters, zero-width characters, fillers and lone accents."""
+    # Looking at the first character decides nearly always: without it the outputs of a manifest cost 3 percent of a call.
+    if (first := text[:1]).isascii() and first.isalnum():
+        return False
+    return all(unicodedata.category(sign)[0] in "CZM" or sign in _FILLERS for sign in text)
+
+
 def find_missing_required(workflow: Workflow, variables: Mapping[str, Any]) -> list[str]:
-    """The required variables that have neither a value nor a default."""
+    """The required variables that have neither a value nor a default. A text in which nothing can be seen is no value."""
     values = add_defaults(workflow, variables)
     required = (variable.name for variable in workflow.variables if variable.required)
-    return [name for name in required if look_up(name, values) in (MISSING, None)]
+    found = ((name, look_up(name, values)) for name in required)
+    return [name for name, value in found if value in (MISSING, None) or (isinstance(value, str) and is_blank(value))]
 
 
 def check_required_variables(workflow: Workflow, record: Record) -> list[Problem]:

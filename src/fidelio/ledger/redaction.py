@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 32
 # The key of the mark of `event.redacted` with what is left of the events, by sequence number.
 LEFT = "left"
+# Suffixes of keys in the structure of a kind.
+BY_ID, COUNTED = ".*", "[]"
 _OPEN_KEYS = ("id", "opened", "question", "options", "rest")
 _CLOSE_KEYS = ("id", *OPEN)
 
@@ -60,7 +62,10 @@ def _view(event: Event, left: Mark) -> EventView:
 
 
 def blank_body(value: Any, structure: Collection[str], *, keep: bool = False) -> Any:
-    """A copy of a value without text: only the keys in `structure` keep theirs; other lists and objects become empty."""
+    """A copy of a value without text: only the keys in `structure` keep theirs; other lists and objects become empty.
+
+    A key with `BY_ID` has an object whose keys are ids, one with `COUNTED` lists of which only the length is kept.
+    """
     if isinstance(value, dict):
         return {key: _blank_item(key, item, structure) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -71,7 +76,18 @@ def blank_body(value: Any, structure: Collection[str], *, keep: bool = False) ->
 def _blank_item(key: str, item: Any, structure: Collection[str]) -> Any:
     if key in structure:
         return blank_body(item, structure, keep=True)
+    if f"{key}{BY_ID}" in structure and isinstance(item, dict):
+        return {name: blank_body(child, structure, keep=True) for name, child in item.items()}
+    if f"{key}{COUNTED}" in structure:
+        return _blank_counted(item)
     return type(item)() if isinstance(item, dict | list) else blank_body(item, structure)
+
+
+def _blank_counted(value: Any) -> Any:
+    """A list, or an object of lists, with as many items as before and without their contents."""
+    if isinstance(value, dict):
+        return {name: _blank_counted(items) for name, items in value.items()}
+    return [""] * len(value) if isinstance(value, list | tuple) else None
 
 
 async def read_left(ledger: Ledger, session: str) -> tuple[dict[int, Mark], set[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from fidelio.engine.manifests import (
 )
 from fidelio.engine.person_checkpoints import refuse_unanswered
 from fidelio.engine.record import EventDraft, Record, fold_drafts
+from fidelio.engine.state import Problem
 from fidelio.engine.transition_events import check_transition, draft_transition, starts_new_visit
 from fidelio.engine.transitions import CandidateTransition, ends_workflow, list_transitions
 from fidelio.engine.triggers import check_unstarted_triggers, collect_returned_variables, draft_child_finished
@@ -30,7 +32,7 @@ from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.cancel import find_waiting_parent
 from fidelio.workflows.requests import arm_checkpoints
-from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
+from fidelio.workflows.session_definition import SessionDefinition, explain_unavailable, find_activity, load_definition
 from fidelio.workflows.tokens import Segment, shorten_claim
 from fidelio.workflows.unit_of_work import (
     CallResult,
@@ -213,10 +215,14 @@ class MoveService:
             # A new visit of the same activity ends the old one: its loops must not be left behind unfinished.
             *(check_loops(workflow, informed, move.steps or ()) if again else ()),
             *(check_unasked_checkpoints(workflow, informed) if leaving else ()),
-            *(check_unstarted_triggers(workflow, informed, steps, doubt=not per_iteration) if leaving else ()),
+            *(self._check_unstarted(workflow, informed, steps, doubt=not per_iteration) if leaving else ()),
             *check_activity_manifest(workflow, move.activities),
         ]
         return self._unit.check_report(workflow, record, move.variables, problems)
+
+    def _check_unstarted(self, workflow: Workflow, record: Record, steps: Sequence[str], *, doubt: bool) -> list[Problem]:
+        explain = partial(explain_unavailable, self._unit)
+        return check_unstarted_triggers(workflow, record, steps, doubt=doubt, explain=explain)
 
     async def finish_in_parent(self, call: WorkflowCall, record: Record) -> tuple[LinkedChange[Record], ...]:
         """Build the change that returns the variables of a completed child to the parent that waits for it."""

@@ -14,12 +14,13 @@ from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 
-# Keys of event bodies whose values are ids, states or names of the definition, and no text of an agent or a person.
+# Keys of event bodies whose values are ids, states or names of the definition, and no text of an agent or a person. With `.*`
+# the keys of the value are ids too; with `[]` only the lengths of its lists are kept: they say how many iterations a loop has.
 _STRUCTURE = """
 workflow version definition fidelity parent claims_to_continue activity how again passed step steps at loop loops_over iteration
 reached checkpoint checkpoints request option mode by channel assurance session suspends pass_context skill owner name s closes
 status record here outer running done visit answers open armed last children completed skipped forced variables_by person of
-looped in_loops iterations total started
+looped in_loops.* iterations total started outcome items[] loop_items[]
 """
 
 

@@ -179,6 +179,15 @@ def describe_problem(problem: DefinitionError) -> str:
     return _describe_finding(problem.findings) if isinstance(problem, UnreadableDefinition) else problem.sentence
 
 
+def explain_unavailable(unit: WorkflowUnit, workflow: str) -> str:
+    """Say why this server cannot start a workflow; empty if it can."""
+    try:
+        unit.library.workflow(workflow)
+    except DefinitionError as problem:
+        return describe_problem(problem)
+    return ""
+
+
 def _describe_finding(findings: Sequence[Located]) -> str:
     worst = findings[0]
     file = os.path.basename(worst.file)  # noqa: PTH119  # a name, not a path

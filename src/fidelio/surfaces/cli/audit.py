@@ -147,7 +147,7 @@ def _iter_facts(report: Report) -> Iterator[str]:
         yield f"its definition came from {report.found_in}"
     if report.snapshot_calls:
         yield f"{report.snapshot_calls} calls were served from the snapshot of its definition"
-    yield from (f"! {sentence}" for sentence in report.drift)
+    yield from (f"! {sentence}" for sentence in (*report.erased, *report.drift))
     if report.unverified:
         yield "UNVERIFIED: it was rebuilt from a token whose seal could not be checked"
     if report.claims_to_continue:

@@ -21,7 +21,13 @@ from fidelio.engine.record import CHILD_STARTED, ENTERED, EventDraft, Record, fo
 from fidelio.engine.state import build_refusal
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import ends_workflow, list_transitions, select_open
-from fidelio.engine.triggers import TriggerMatch, build_initial_variables, draft_child_started, find_fired_triggers
+from fidelio.engine.triggers import (
+    TriggerMatch,
+    build_initial_variables,
+    build_unstarted,
+    draft_child_started,
+    find_fired_triggers,
+)
 from fidelio.engine.variables import check_required_variables, find_missing_required
 from fidelio.errors import Command, DefinitionError, Hint, SessionNotFound, WorkflowRefusal
 from fidelio.ids import new_session_id
@@ -29,8 +35,9 @@ from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.requests import yield_request
+from fidelio.workflows.session_definition import describe_problem
 from fidelio.workflows.start import SessionStart, StartService, build_new_call
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, build_events
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, build_events, refusal_error
 
 # Workflows that trigger each other at their start would otherwise start sessions without end.
 MAX_CHILD_DEPTH = 8
@@ -157,6 +164,7 @@ class MovePlanner:
             try:
                 changes = self._start_child(call, workflow, after, trigger, depth)
             except DefinitionError as problem:
+                self._refuse_unstarted(after, trigger.workflow, describe_problem(problem))
                 warnings.append(f"Workflow '{trigger.workflow}' is to be started here and cannot be: {problem.sentence} Go on.")
                 continue
             started.append(draft_child_started(changes[0].session, trigger.workflow, trigger))
@@ -167,6 +175,12 @@ class MovePlanner:
         record = with_server_level(self._unit, fold_drafts(after, started, now))
         situation = describe_situation(workflow, record, now=now, person=self._unit.policy.demands_person)
         return MoveConsequences((*drafts, *started), situation, (), tuple(linked), tuple(warnings), linked[0].session)
+
+    def _refuse_unstarted(self, record: Record, workflow: str, why: str) -> None:
+        """Refuse where moves are enforced: otherwise a child could be left out by deleting its files."""
+        refusal = build_refusal([build_unstarted(workflow, why)], self._unit.effective_fidelity(record))
+        if refusal is not None:
+            raise refusal_error(refusal)
 
     def _plan_without_children(
         self, workflow: Workflow, drafts: Sequence[EventDraft], after: Record, warnings: Sequence[str] = ()

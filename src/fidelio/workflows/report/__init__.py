@@ -12,6 +12,7 @@ from fidelio.engine.record import CHILD_STARTED
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.paging import all_events, all_pages
+from fidelio.ledger.redaction import read_left, view_events
 from fidelio.workflows.report.builder import build_report
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
 
@@ -28,13 +29,14 @@ async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Rep
     snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
     blob = await ledger.blob(snapshot) if snapshot else None
     definition = parse_snapshot(blob) if blob else None
-    report = build_report(session, events, definition)
+    left, _ = await read_left(ledger, session)
+    report = build_report(session, events, definition, left)
     # The definition has templates; the requests have the texts with the values that were filled in.
     requests = all_pages(partial(ledger.requests, session=session, state=None))
     questions = {request.id: request.question async for request in requests}
     for answer in (answer for visit in report.visits for answer in visit.answers):
         answer.question = questions.get(answer.request, answer.question)
-    started = [event.body["session"] for event in events if event.type == CHILD_STARTED and not event.redacted]
+    started = [event.body["session"] for event in view_events(events, left) if event.type == CHILD_STARTED]
     for child in dict.fromkeys(started) if depth < MAX_DEPTH else ():
         report.children.append(await _report_child(ledger, child, depth + 1))
     return report

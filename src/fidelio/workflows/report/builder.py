@@ -1,8 +1,7 @@
 """Builds the report of a session from its events; each event is evaluated with the record before it.
 
-Differences to the definition are determined when an activity is left, with the values of that time. Only certain differences
-are reported: a checkpoint is not called missing if its condition was unknown, nor a step wrong if its condition may have held
-when it was due.
+Differences to the definition are determined when an activity is left, with the values of that time. A redacted event is
+evaluated with what `event.redacted` has left of it, and what cannot be checked any more is a difference.
 """
 
 from __future__ import annotations
@@ -12,19 +11,17 @@ from typing import Any
 
 import msgspec
 
-from fidelio.definitions.conditions import Truth, holds
-from fidelio.definitions.models import Activity, Checkpoint, Step, Workflow
+from fidelio.definitions.conditions import Truth
+from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
 from fidelio.engine.iterations import StepReport
-from fidelio.engine.loops import find_missing_iterations, list_left_out
 from fidelio.engine.record import (
     ANSWERED,
     ARMED,
     CALLED,
     CANCELLED,
     CHILD_FINISHED,
-    CHILD_STARTED,
     COMPLETED,
     ENTERED,
     LOOP_ADVANCED,
@@ -33,36 +30,48 @@ from fidelio.engine.record import (
     STEP_COMPLETED,
     VARIABLES_SET,
     YIELDED,
+    FoldableEvent,
     OpenCheckpoint,
     Record,
     fold,
 )
-from fidelio.engine.scope import collect_reported_values
-from fidelio.engine.variables import find_contradictions, was_settled_before
+from fidelio.engine.triggers import find_unstarted
+from fidelio.engine.variables import check_required_variables, find_contradictions
+from fidelio.ledger.encoding import REDACTED
+from fidelio.ledger.marks import Mark
 from fidelio.ledger.model import Event
+from fidelio.ledger.redaction import view_events
 from fidelio.workflows.cancel import END_SESSION
 from fidelio.workflows.report.model import RefusedCall, Report, ReportedAnswer, ReportedCancellation, Visit
+from fidelio.workflows.report.omissions import (
+    VisitState,
+    find_unmet_steps,
+    find_unopened_checkpoints,
+    list_loop_omissions,
+    list_unfinished,
+)
 
 # Assurances that do not stand for a person.
 _WEAK = ("relayed", "timer")
+# Keys of event bodies that the report compares with the definition and that a redaction erases; those of them with values.
+_VALUES = frozenset({"variables", "effect", "record", "items", "loop_items"})
+_COMPARED = _VALUES | {"snapshot", "manifest", "warnings", "not_taken", "drift"}
 
 
-def build_report(session: str, events: Sequence[Event], definition: Workflow | None) -> Report:
-    """Build the report of a session; without a definition it contains only what happened."""
-    builder = _Builder(Report(session), definition)
-    for event in events:
-        if not event.redacted:
-            builder.add(event)
+def build_report(
+    session: str, events: Sequence[Event], definition: Workflow | None, left: Mapping[int, Mark] | None = None
+) -> Report:
+    """Build the report of a session; without a definition it contains only what happened.
+
+    `left` is what redactions have left of events.
+    """
+    builder = _Builder(Report(session, started_at=events[0].time if events else 0), definition)
+    for event, view in zip(events, view_events(events, left or {}), strict=True):
+        if event.redacted:
+            builder.note_redaction(view)
+        builder.add(view)
+        builder.is_redacted = False
     return builder.finish()
-
-
-class _VisitState(msgspec.Struct):
-    """What has happened in a visit. A loop over several activities returns to the same visit."""
-
-    checkpoints: set[str] = msgspec.field(default_factory=set)
-    done: set[str] = msgspec.field(default_factory=set)
-    started: set[str] = msgspec.field(default_factory=set)
-    reports: list[StepReport] = msgspec.field(default_factory=list)
 
 
 class _Builder(msgspec.Struct):
@@ -71,10 +80,20 @@ class _Builder(msgspec.Struct):
     report: Report
     definition: Workflow | None
     record: Record = msgspec.field(default_factory=Record)
-    visit_states: dict[int, _VisitState] = msgspec.field(default_factory=dict)
+    visit_states: dict[int, VisitState] = msgspec.field(default_factory=dict)
     initially_due: dict[str, bool] = msgspec.field(default_factory=dict)
+    is_redacted: bool = False  # the event that is added now
+    has_values: bool = True  # whether no event that set variables was redacted
 
-    def add(self, event: Event) -> None:
+    def note_redaction(self, event: FoldableEvent) -> None:
+        """Note what cannot be checked any more because this event is redacted."""
+        self.is_redacted = True
+        lost = {key for key in _COMPARED & event.body.keys() if event.body[key] is not None}
+        if lost or event.type == REDACTED:
+            self.report.unchecked.append(event.seq)
+        self.has_values = self.has_values and not lost & _VALUES and event.type != REDACTED
+
+    def add(self, event: FoldableEvent) -> None:
         """Add an event. Its handler runs with the record before the event."""
         handler = _HANDLERS.get(event.type)
         if handler is not None:
@@ -85,6 +104,9 @@ class _Builder(msgspec.Struct):
         """Complete the report after the last event."""
         report = self.report
         report.variables, report.set_by = self.record.variables, self.record.set_by
+        for visit in report.visits:
+            # Drift is a difference of the session; the warnings of its moves repeat it.
+            visit.differences = [text for text in visit.differences if text not in report.drift]
         if self.definition is not None and report.completed:
             entered = {visit.activity for visit in report.visits}
             required = (activity.id for activity in self.definition.activities if activity.required)
@@ -92,8 +114,8 @@ class _Builder(msgspec.Struct):
         return report
 
     @property
-    def visit_state(self) -> _VisitState:
-        return self.visit_states.setdefault(self.record.visit, _VisitState())
+    def visit_state(self) -> VisitState:
+        return self.visit_states.setdefault(self.record.visit, VisitState())
 
     def activity(self, name: str) -> Activity | None:
         return self.definition.activity(name) if self.definition is not None else None
@@ -106,7 +128,7 @@ class _Builder(msgspec.Struct):
         """The truth of the condition of a checkpoint. A declared default counts as a value."""
         return evaluate_condition(self.definition, self.record, checkpoint) if self.definition is not None else None
 
-    def add_visit(self, name: str, event: Event) -> None:
+    def add_visit(self, name: str, event: FoldableEvent) -> None:
         activity = self.activity(name)
         visit = Visit(name, activity.name if activity else name, event.time)
         if activity is not None:
@@ -115,11 +137,11 @@ class _Builder(msgspec.Struct):
         self.report.visits.append(visit)
 
 
-def _on_started(builder: _Builder, event: Event) -> None:
+def _on_started(builder: _Builder, event: FoldableEvent) -> None:
     _add_start(builder, event, event.body)
 
 
-def _add_start(builder: _Builder, event: Event, body: Mapping[str, Any]) -> None:
+def _add_start(builder: _Builder, event: FoldableEvent, body: Mapping[str, Any]) -> None:
     report, definition = builder.report, builder.definition
     report.workflow, report.version = body["workflow"], body["version"]
     report.title = definition.title if definition else body["workflow"]
@@ -132,7 +154,7 @@ def _add_start(builder: _Builder, event: Event, body: Mapping[str, Any]) -> None
         builder.add_visit(claimed, event)
 
 
-def _on_restored(builder: _Builder, event: Event) -> None:
+def _on_restored(builder: _Builder, event: FoldableEvent) -> None:
     """Start the report at the restored position: the earlier events are in the ledger of another server."""
     record = event.body["record"]
     parent, here = record.get("parent"), record.get("here", {})
@@ -140,23 +162,23 @@ def _on_restored(builder: _Builder, event: Event) -> None:
     _add_start(builder, event, {**event.body, **facts, "parent": parent, "activity": here.get("activity")})
     builder.report.restored = True
     answered = {answer["checkpoint"] for answer in here.get("answers", ())}
-    builder.visit_states[here.get("visit", 0)] = _VisitState(answered, set(here.get("done", ())))
+    builder.visit_states[here.get("visit", 0)] = VisitState(answered, set(here.get("done", ())))
     builder.record = fold(builder.record, [event])
     for waiting in (record.get("open"), *record.get("armed", ())):
         if waiting is not None:
             _add_request(builder, waiting["yielded_at"], waiting)
 
 
-def _on_entered(builder: _Builder, event: Event) -> None:
+def _on_entered(builder: _Builder, event: FoldableEvent) -> None:
     body, visits = event.body, builder.report.visits
     same = bool(visits) and visits[-1].activity == body["activity"] and not body.get("again")
-    _finish_visit(builder, event, goes_on=same or body.get("how") == "loop")
+    _finish_visit(builder, event, goes_on=same, inward=body.get("how") == "loop")
     if not same:
         builder.add_visit(body["activity"], event)
 
 
-def _on_completed(builder: _Builder, event: Event) -> None:
-    _finish_visit(builder, event, goes_on=False)
+def _on_completed(builder: _Builder, event: FoldableEvent) -> None:
+    _finish_visit(builder, event)
     builder.report.ended_at = event.time
     # Earlier versions ended sessions in this way after their definition was deleted.
     if ended := event.body.get("without_definition"):
@@ -164,7 +186,7 @@ def _on_completed(builder: _Builder, event: Event) -> None:
         _withdraw_answers(builder)
 
 
-def _on_cancelled(builder: _Builder, event: Event) -> None:
+def _on_cancelled(builder: _Builder, event: FoldableEvent) -> None:
     """Add the end by a person. Nothing was checked, so the activity is not evaluated."""
     body = event.body
     builder.report.cancelled = ReportedCancellation(
@@ -180,12 +202,12 @@ def _withdraw_answers(builder: _Builder) -> None:
         answer.state = "withdrawn" if answer.state == "open" else answer.state
 
 
-def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
-    """Evaluate the activity that a move leaves. `goes_on`: the visit continues later."""
+def _finish_visit(builder: _Builder, event: FoldableEvent, *, goes_on: bool = False, inward: bool = False) -> None:
+    """Evaluate the activity that a move leaves. `goes_on`: the visit continues, `inward`: after an activity of its loop."""
     warnings, visits = event.body.get("warnings", []), builder.report.visits
     if not visits:
-        if warnings:
-            visits.append(Visit("(start)", "Before the first activity", event.time, event.time, differences=list(warnings)))
+        if found := [*warnings, *_list_missing_required(builder)]:
+            visits.append(Visit("(start)", "Before the first activity", event.time, event.time, differences=found))
         return
     visit = visits[-1]
     visit.left_at = event.time
@@ -195,82 +217,59 @@ def _finish_visit(builder: _Builder, event: Event, *, goes_on: bool) -> None:
         visit.done = [*(entry for entry in visit.done if entry["step_id"] not in names), *event.body["manifest"]]
         builder.visit_state.done |= names
         builder.visit_state.reports += [_decode_entry(entry) for entry in event.body["manifest"]]
-    # Each missing iteration is a difference of its own; the warning names them all in one sentence.
+        builder.visit_state.erased |= builder.is_redacted
     _add_differences(visit, [text for text in warnings if not text.startswith(phrases.MISSING_ITERATIONS)])
-    activity = builder.activity(visit.activity)
-    if goes_on or activity is None:
-        return
-    _add_differences(visit, [phrases.step_condition_not_met(step.id) for step in _find_unmet_steps(builder, activity)])
+    omitted = [] if goes_on else _evaluate_visit(builder, visit, inward=inward)
+    # Each missing iteration is a difference of its own; the warning, which names them all in one sentence, is not repeated.
+    _add_differences(visit, omitted or [text for text in warnings if text.startswith(phrases.MISSING_ITERATIONS)])
+
+
+def _list_missing_required(builder: _Builder) -> list[str]:
+    """The sentence about required variables without a value when the first activity is entered."""
+    if builder.definition is None or not builder.has_values:
+        return []
+    return [problem.sentence for problem in check_required_variables(builder.definition, builder.record)]
+
+
+def _evaluate_visit(builder: _Builder, visit: Visit, *, inward: bool) -> list[str]:
+    """Compare the visit with its activity; return what is missing of its loops. What was redacted accuses nobody."""
+    definition, activity, state = builder.definition, builder.activity(visit.activity), builder.visit_state
+    if definition is None or activity is None or state.erased or not builder.has_values:
+        return []
+    if inward:
+        return list_unfinished(definition, builder.record, state, activity)
+    unmet = find_unmet_steps(definition, builder.record, state, activity)
+    _add_differences(visit, [phrases.step_condition_not_met(step.id) for step in unmet])
     # After an answer that forces a transition, the rest of the activity is not required.
-    if not builder.record.forced:
-        _add_omissions(builder, visit, activity)
-        _add_loop_omissions(builder, visit)
+    if builder.record.forced:
+        return []
+    _add_omissions(builder, visit, definition, activity)
+    return list_loop_omissions(definition, builder.record, state)
 
 
 def _decode_entry(entry: Mapping[str, Any]) -> StepReport:
     return StepReport(entry["step_id"], entry["output"], entry.get("iteration"))
 
 
-def _add_loop_omissions(builder: _Builder, visit: Visit) -> None:
-    """Add the iterations of loops that were due and not reported, and the items beyond the maximum of a loop."""
-    definition, record = builder.definition, builder.record
-    if definition is None:
-        return
-    missing = find_missing_iterations(definition, record, builder.visit_state.reports)
-    texts = [phrases.missing_iteration(found.loop, found.iteration, found.names) for found in missing if not found.doubt]
-    left_out = [phrases.items_left_out(loop, count) for loop, count in list_left_out(definition, record)]
-    _add_differences(visit, [*texts, *left_out])
-
-
 def _add_differences(visit: Visit, sentences: Sequence[str]) -> None:
     visit.differences += [sentence for sentence in dict.fromkeys(sentences) if sentence not in visit.differences]
 
 
-def _find_unmet_steps(builder: _Builder, activity: Activity) -> Iterator[Step]:
-    """Yield the steps that were reported although their condition certainly did not hold when they were due."""
-    definition, record = builder.definition, builder.record
-    # A step of a loop may have been due in an earlier iteration.
-    repeated = {step.id for loop in activity.loops for step in loop.steps}
-    for number, step in enumerate(activity.steps):
-        condition = step.condition if step.id in builder.visit_state.done - repeated else None
-        if definition is None or condition is None or not was_settled_before(number, condition, record, activity):
-            continue
-        if holds(condition, collect_reported_values(definition, record), reported_only=True) is False:
-            yield step
-
-
-def _add_omissions(builder: _Builder, visit: Visit, activity: Activity) -> None:
+def _add_omissions(builder: _Builder, visit: Visit, definition: Workflow, activity: Activity) -> None:
     """Add the checkpoints and workflows that were due in the visit, but not yielded or started."""
-    state, steps = builder.visit_state, (*activity.steps, *(step for loop in activity.loops for step in loop.steps))
-    due = [step for step in steps if step.id in state.done or (step in activity.steps and step.required and not step.condition)]
-    for checkpoint in activity.checkpoints:
-        if (
-            checkpoint.required
-            and checkpoint.id not in state.checkpoints
-            and _is_certainly_due(builder, checkpoint, steps, due)
-        ):
-            visit.unopened_checkpoints.append(checkpoint.id)
-            reported = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in steps}
-            _add_differences(
-                visit, [] if reported & set(visit.differences) else [phrases.checkpoint_not_presented(checkpoint.id)]
-            )
-    named = [trigger.workflow for trigger in (*activity.triggers, *(trigger for step in due for trigger in step.triggers))]
-    visit.never_started = [name for name in dict.fromkeys(named) if name not in state.started]
-    _add_differences(visit, [phrases.workflow_never_started(name) for name in visit.never_started])
+    state = builder.visit_state
+    for checkpoint in find_unopened_checkpoints(definition, builder.record, state, activity):
+        visit.unopened_checkpoints.append(checkpoint.id)
+        reported = {phrases.checkpoint_unanswered(step.id, checkpoint.id) for step in activity.all_steps}
+        _add_differences(visit, [] if reported & set(visit.differences) else [phrases.checkpoint_not_presented(checkpoint.id)])
+    unstarted = find_unstarted(definition, builder.record, [entry.step_id for entry in state.reports])
+    visit.never_started = list(dict.fromkeys(name for name, certain in unstarted if certain))
+    texts = [phrases.workflow_never_started(name) for name in visit.never_started]
+    # A warning may also say why this server could not start it.
+    _add_differences(visit, [text for text in texts if not any(known.startswith(text) for known in visit.differences)])
 
 
-def _is_certainly_due(builder: _Builder, checkpoint: Checkpoint, steps: Sequence[Step], due: Sequence[Step]) -> bool:
-    """Whether the checkpoint was certainly due: for a step that was due, or for the activity as a whole."""
-    if any(step.checkpoint == checkpoint.id for step in steps) and not any(step.checkpoint == checkpoint.id for step in due):
-        return False
-    definition = builder.definition
-    return (
-        definition is not None
-        and holds(checkpoint.condition, collect_reported_values(definition, builder.record), reported_only=True) is True
-    )
-
-
-def _on_step_completed(builder: _Builder, event: Event) -> None:
+def _on_step_completed(builder: _Builder, event: FoldableEvent) -> None:
     """Add a step of the navigator dialect, which reports each step by itself instead of a manifest."""
     builder.visit_state.done.add(event.body["step"])
     builder.visit_state.reports.append(StepReport(event.body["step"], "", event.body.get("iteration")))
@@ -279,11 +278,11 @@ def _on_step_completed(builder: _Builder, event: Event) -> None:
         visit.done.append({"step_id": event.body["step"], "output": event.body.get("output", "")})
 
 
-def _on_yielded(builder: _Builder, event: Event) -> None:
+def _on_yielded(builder: _Builder, event: FoldableEvent) -> None:
     _add_request(builder, event.time, event.body)
 
 
-def _on_armed(builder: _Builder, event: Event) -> None:
+def _on_armed(builder: _Builder, event: FoldableEvent) -> None:
     for entry in event.body["checkpoints"]:
         _add_request(builder, event.time, entry)
 
@@ -306,7 +305,7 @@ def _find_question(builder: _Builder, visit: Visit, checkpoint: str) -> str:
     return next((item.message for item in known if item.id == checkpoint), checkpoint)
 
 
-def _on_answered(builder: _Builder, event: Event) -> None:
+def _on_answered(builder: _Builder, event: FoldableEvent) -> None:
     body = event.body
     answer = next((answer for answer in _iter_answers(builder) if answer.request == body["request"]), None)
     if answer is None:
@@ -327,7 +326,7 @@ def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str
         return
     if answer.state == "dismissed":
         # A condition that held when it was asked may have been changed in order to get rid of the question.
-        if builder.initially_due.get(answer.request) or builder.evaluate(checkpoint) is not False:
+        if builder.has_values and (builder.initially_due.get(answer.request) or builder.evaluate(checkpoint) is not False):
             yield phrases.checkpoint_dismissed(checkpoint.id)
     elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
         yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
@@ -337,7 +336,7 @@ def _iter_answers(builder: _Builder) -> Iterator[ReportedAnswer]:
     return (answer for visit in builder.report.visits for answer in visit.answers)
 
 
-def _on_variables_set(builder: _Builder, event: Event) -> None:
+def _on_variables_set(builder: _Builder, event: FoldableEvent) -> None:
     """Add a difference for each reported variable that contradicts an answer, whether it was applied or not."""
     if event.body["by"].startswith("agent:") and builder.definition is not None:
         reported = {**event.body["variables"], **event.body.get("not_taken", {})}
@@ -346,27 +345,24 @@ def _on_variables_set(builder: _Builder, event: Event) -> None:
             _add_differences(visit, [problem.sentence for problem in contradictions])
 
 
-def _on_child_started(builder: _Builder, event: Event) -> None:
-    builder.visit_state.started.add(event.body["workflow"])
-
-
-def _on_child_finished(builder: _Builder, event: Event) -> None:
-    if event.body["outcome"] != "completed":
+def _on_child_finished(builder: _Builder, event: FoldableEvent) -> None:
+    # Redactions of earlier versions have erased the outcome.
+    if event.body["outcome"] not in ("completed", ""):
         child = f"{event.body['workflow']} ({event.body['session']})"
         difference = f"Its child {child} was ended before its workflow ({event.body['outcome']}): its result was not checked."
         for visit in builder.report.visits[-1:]:
             _add_differences(visit, [difference])
 
 
-def _on_loop_advanced(builder: _Builder, event: Event) -> None:
+def _on_loop_advanced(builder: _Builder, event: FoldableEvent) -> None:
     if event.body["iteration"] == 1 and (left := event.body.get("left_out")):
         for visit in builder.report.visits[-1:]:
             _add_differences(visit, [phrases.items_left_out(event.body["loop"], left)])
 
 
-def _on_called(builder: _Builder, event: Event) -> None:
+def _on_called(builder: _Builder, event: FoldableEvent) -> None:
     body, report = event.body, builder.report
-    if body["aid"] not in report.agents and body["name"] != END_SESSION:
+    if body["aid"] and body["aid"] not in report.agents and body["name"] != END_SESSION:
         report.agents.append(body["aid"])
     report.drift += [sentence for sentence in body.get("drift", ()) if sentence not in report.drift]
     report.snapshot_calls += body.get("source") == "snapshot"
@@ -374,7 +370,7 @@ def _on_called(builder: _Builder, event: Event) -> None:
         report.refused.append(RefusedCall(event.time, body["name"], body["aid"], body.get("err", "")))
 
 
-_HANDLERS: Mapping[str, Callable[[_Builder, Event], None]] = {
+_HANDLERS: Mapping[str, Callable[[_Builder, FoldableEvent], None]] = {
     STARTED: _on_started,
     RESTORED: _on_restored,
     STEP_COMPLETED: _on_step_completed,
@@ -385,7 +381,6 @@ _HANDLERS: Mapping[str, Callable[[_Builder, Event], None]] = {
     YIELDED: _on_yielded,
     ANSWERED: _on_answered,
     VARIABLES_SET: _on_variables_set,
-    CHILD_STARTED: _on_child_started,
     CHILD_FINISHED: _on_child_finished,
     LOOP_ADVANCED: _on_loop_advanced,
     CALLED: _on_called,

@@ -82,7 +82,8 @@ class Report(msgspec.Struct):
     it was not recorded. `drift` says how the files differed from those that the session began with, and `snapshot_calls` counts
     the calls that were served from the snapshot for that reason. `ended_unchecked_by` is the actor and channel of an end
     without the definition, which only earlier versions have recorded. `children` are the reports of its child sessions; one
-    without a workflow cannot be read here. `mismatches` says what is stored beside the events and differs from them.
+    without a workflow cannot be read here. `mismatches` says what is stored beside the events and differs from them, and
+    `unchecked` are the numbers of redacted events with something that was compared with the definition.
     """
 
     session: str
@@ -110,6 +111,7 @@ class Report(msgspec.Struct):
     never_entered: list[str] = []
     children: list[Report] = []
     mismatches: list[str] = []
+    unchecked: list[int] = []
 
     @property
     def completed(self) -> bool:
@@ -131,7 +133,12 @@ class Report(msgspec.Struct):
             (ended, bool(self.ended_unchecked_by)),
         ]
         changed = (f"The record was changed outside of Fidelio: {text}." for text in self.mismatches)
-        return [*changed, *(text for text, holds in found if holds), *self.drift]
+        return [*changed, *(text for text, holds in found if holds), *self.erased, *self.drift]
+
+    @property
+    def erased(self) -> list[str]:
+        """What could not be checked because events were redacted."""
+        return [f"What depends on event {number} could not be checked because it was redacted." for number in self.unchecked]
 
     def iter_children(self) -> Iterator[Report]:
         """All child sessions, also those of child sessions."""
