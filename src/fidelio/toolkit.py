@@ -175,7 +175,8 @@ class CallContext(msgspec.Struct):
 def unknown_agent() -> UsageProblem:
     """The error for an agent whose run is not known: nothing that it changes could be attributed or limited."""
     return UsageProblem(
-        "This call comes from an agent, and the signs of its run are malformed or contradict each other. It may only read.",
+        "This call comes from an agent, or from a process that hides or belongs to another user, and the signs of its run are "
+        "missing, malformed or contradict each other. It may only read.",
         remedy=f"Leave {AGENT_MARKER} and the header Fidelio-Agent as Fidelio has set them.",
     )
 
