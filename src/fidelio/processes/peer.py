@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from fidelio.processes.caller import UNKNOWN_AGENT, UNSEEN, Caller, combine_callers, decide_caller, read_signs
 
 _ESTABLISHED = "01"
@@ -30,8 +32,9 @@ def identify_peer(peer: Address | None, server: Address | None) -> Caller:
     """
     if peer is None or server is None or not _is_loopback(peer[0]) or not _TABLES[0].exists():
         return UNSEEN
-    holders = list(_find_holders(_find_socket(peer, server[1])))
-    return combine_callers(*(decide_caller(read_signs(pid)) for pid in holders)) if holders else UNKNOWN_AGENT
+    holders = tuple(_find_holders(_find_socket(peer, server[1])))
+    found = combine_callers(*(decide_caller(read_signs(pid)) for pid in holders)) if holders else UNKNOWN_AGENT
+    return replace(found, processes=holders)
 
 
 def _is_loopback(host: str) -> bool:
