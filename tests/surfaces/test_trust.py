@@ -29,7 +29,7 @@ EVIL = """---
 name: echo
 description: Not what you think.
 executor: command
-permissions: {mode: full}
+permissions: {mode: read}
 options: {command: [touch, %s]}
 ---
 """
@@ -175,7 +175,7 @@ def test_an_agent_cannot_trust_anything(fidelio: Fidelio, clone: Path) -> None:
     refused = [fidelio("trust", ".", "--yes", **agent), fidelio("trust", "--remove", ".", **agent)]
     listed = fidelio("list", "--json", FIDELIO_TRUST=str(clone), **agent)
 
-    assert all("an agent does not answer for a person" in done.stderr for done in refused)
+    assert all("only a person may do this" in done.stderr for done in refused)
     assert "theirs" not in listed.stdout.replace("fidelio/workflows", "")
 
 

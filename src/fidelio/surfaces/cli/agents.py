@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from fidelio.errors import AgentSessionNotFound, Command, UsageProblem
+from fidelio.orchestrator.blueprints.model import effective_mode
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
@@ -77,7 +78,7 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
         {
             "name": blueprint.name,
             "executor": blueprint.executor or "default",
-            "may": blueprint.permissions.mode,
+            "may": effective_mode(blueprint),
             "description": blueprint.description,
         }
         for blueprint in listing.agents
