@@ -319,7 +319,7 @@ def brings_record(path: Path) -> bool:
 
 
 def _has_own_ledger(home: Home, entry: TrustedDirectory) -> bool:
-    """Whether the ledger is the one that was made here, if nobody has trusted the directory.
+    """Whether this user's Fidelio has made the ledger; not asked of a directory that a person has trusted.
 
     A later commit of a clone can replace it, also by a write-ahead log, from which SQLite would restore any content.
     """
