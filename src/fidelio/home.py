@@ -9,6 +9,7 @@ that is not trusted and brings neither ledger nor keys is used for new ones, but
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -115,6 +116,19 @@ class Home(NamedTuple):
         if not self.is_trusted:
             _remember_home(self.path)
         return self
+
+    def note_ledger(self) -> None:
+        """Note that this user's Fidelio has made the ledger, if nobody has trusted the directory. Called once it is open."""
+        entry = None if self.is_trusted else load_user_trust().find(self.path)
+        if entry is None or not entry.is_home_only or not self.ledger.exists() or _is_witnessed(self, entry):
+            return
+        name = f".ledger-{secrets.token_hex(16)}"
+        os.link(self.ledger, self.path / name)
+        noted = msgspec.structs.replace(entry, path=os.path.realpath(self.path), witness=name)
+        update_trust(user_home().path, lambda trust: trust.with_directory(noted))
+        if entry.witness:
+            # The former ledger was removed on purpose; its content must not stay.
+            (self.path / entry.witness).unlink(missing_ok=True)
 
     def find_problem(self, allowed: Allowance = STRICT) -> str:
         """A sentence about what another user controls in this home; empty if there is nothing."""
@@ -229,6 +243,8 @@ def _check_named(home: Home, environ: Mapping[str, str]) -> Home:
         raise _make_foreign_error(home, problem)
     # Agents and workers are given a home by name that was found without being trusted. Naming it so must not trust it.
     if os.path.basename(home.path) == DIRECTORY and (entry := load_user_trust(environ).find(home.path)):  # noqa: PTH119  # as text
+        if not _has_own_ledger(home, entry):
+            raise _make_foreign_error(home, "its ledger is not the one that your Fidelio has made there")
         return home._replace(is_trusted=not entry.is_home_only)
     return home
 
@@ -284,7 +300,7 @@ def _find_nearest(start: Path, environ: Mapping[str, str]) -> tuple[Home | None,
         home = Home(parent / DIRECTORY)
         entry = load_user_trust(environ).find(home.path)
         problem = _find_project_problem(home, entry.allowance if entry else STRICT)
-        if not problem and (entry or not brings_record(home.path)):
+        if not problem and (_has_own_ledger(home, entry) if entry else not brings_record(home.path)):
             return home._replace(is_trusted=entry is not None and not entry.is_home_only), passed_over
         passed_over = (*passed_over, PassedOver(home.path, problem))
     return None, passed_over
@@ -300,6 +316,34 @@ def brings_record(path: Path) -> bool:
         return any(name not in (*_SHARED, ".gitignore") and not name.endswith(".md") for name in os.listdir(path))  # noqa: PTH208  # names as text
     except OSError:
         return True
+
+
+def _has_own_ledger(home: Home, entry: TrustedDirectory) -> bool:
+    """Whether this user's Fidelio has made the ledger; not asked of a directory that a person has trusted.
+
+    A later commit of a clone can replace it, also by a write-ahead log, from which SQLite would restore any content.
+    """
+    if not entry.is_home_only:
+        return True
+    log = _read_mode(home.ledger.with_name(f"{home.ledger.name}-wal"))
+    if _read_mode(home.ledger) is None:
+        return log is None
+    # SQLite gives the log the mode of the ledger, which is open to its user alone. Programs that unpack files do not.
+    return (log is None or not log & 0o077) and _is_witnessed(home, entry)
+
+
+def _is_witnessed(home: Home, entry: TrustedDirectory) -> bool:
+    try:
+        return bool(entry.witness) and os.path.samestat(home.ledger.lstat(), (home.path / entry.witness).lstat())
+    except OSError:
+        return False
+
+
+def _read_mode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return None
 
 
 def _remember_home(path: Path) -> None:

@@ -172,10 +172,20 @@ class CallContext(msgspec.Struct):
             await self.reporter(done, total, message)
 
 
-def unknown_agent() -> UsageProblem:
-    """The error for an agent whose run is not known: nothing that it changes could be attributed or limited."""
+def unknown_agent(claimed: str = "") -> UsageProblem:
+    """The error for an agent whose run is not known: nothing that it changes could be attributed or limited.
+
+    `claimed`: the run that it claims, and that does not fit its processes.
+    """
+    if claimed:
+        return UsageProblem(
+            f"This call claims to come from the agent of run {claimed}, but that run is not at work, or this process does not "
+            "run below its process. It may only read.",
+            remedy="Call from a process that the agent has started, while the agent works.",
+        )
     return UsageProblem(
-        "This call comes from an agent, and the signs of its run are malformed or contradict each other. It may only read.",
+        "This call comes from an agent, or from a process that hides or belongs to another user, and the signs of its run are "
+        "missing, malformed or contradict each other. It may only read.",
         remedy=f"Leave {AGENT_MARKER} and the header Fidelio-Agent as Fidelio has set them.",
     )
 

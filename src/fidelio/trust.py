@@ -30,13 +30,15 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 class TrustedDirectory(msgspec.Struct, frozen=True, omit_defaults=True):
     """A directory. `owner` and `is_open` are what the ownership rule must accept there.
 
-    `is_home_only`: this user's own Fidelio has made the ledger and the keys in it, and nobody has trusted the rest.
+    `is_home_only`: this user's own Fidelio has made the ledger and the keys in it, and nobody has trusted the rest. `witness`
+    is then the name of a second link to that ledger: a later commit can replace the ledger, but does not know this name.
     """
 
     path: str
     owner: int = -1
     is_open: bool = False
     is_home_only: bool = False
+    witness: str = ""
 
     @property
     def allowance(self) -> Allowance:

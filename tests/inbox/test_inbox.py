@@ -113,14 +113,14 @@ def test_clearing_its_own_environment_does_not_help_a_process_below_an_agent() -
     )
 
     assert below.returncode == 1
-    assert "an agent does not answer for a person" in below.stderr
+    assert "only a person may do this" in below.stderr
 
 
 @proves("inbox.person")
 def test_a_process_below_an_agent_cannot_play_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(AGENT_MARKER, "s_000000000001")
 
-    with pytest.raises(UsageProblem, match="an agent does not answer for a person"):
+    with pytest.raises(UsageProblem, match="only a person may do this"):
         require_person()
 
 

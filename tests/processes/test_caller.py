@@ -8,10 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fidelio.processes.caller import (
     PERSON,
@@ -98,7 +102,7 @@ def test_the_environment_of_this_process_counts(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setenv("FIDELIO_AGENT", value)
 
-    assert identify_process() == caller
+    assert identify_process() == (replace(caller, processes=(os.getpid(),)) if caller.run else caller)
 
 
 @pytest.fixture
@@ -140,11 +144,30 @@ def test_a_host_below_an_agent_has_a_mark_of_no_run(sleeper: subprocess.Popen[by
 
 
 CONNECT = (
-    "import socket, sys\n"
+    "import ctypes, socket, sys\n"
+    "if sys.argv[3:]:\n"
+    "    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"  # PR_SET_DUMPABLE: its files belong to root from now on
     "with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:\n"
     "    print(flush=True)\n"
     "    sys.stdin.read()\n"
 )
+PLAIN_USER = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+
+
+@contextmanager
+def connected(host: str, environ: dict[str, str], *words: str) -> Iterator[tuple[Any, Any]]:
+    """A process with a connection to this one: the addresses of its two ends."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+        port = server.getsockname()[1]
+        argv = [sys.executable, "-c", CONNECT, host, str(port), *words]
+        with subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            client.stdout.readline()
+            connection, peer = server.accept()
+            with connection:
+                yield peer[:2], (host, port)
+            client.communicate(timeout=30)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -153,22 +176,43 @@ CONNECT = (
 )
 @proves("processes.peer")
 def test_the_process_at_the_other_end_of_a_connection_counts(host: str, environ: dict[str, str], caller: Caller) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as server:
-        port = server.getsockname()[1]
-        argv = [sys.executable, "-c", CONNECT, host, str(port)]
-        with subprocess.Popen(argv, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
-            assert client.stdout is not None
-            client.stdout.readline()
-            connection, peer = server.accept()
-            with connection:
-                assert identify_peer(peer[:2], (host, port)) == caller
-            client.communicate(timeout=30)
+    with connected(host, environ) as (peer, server):
+        found = identify_peer(peer, server)
+
+    assert replace(found, processes=()) == caller
+    assert len(found.processes) == 1
 
 
 @proves("processes.peer")
-@pytest.mark.parametrize("peer", [None, ("192.0.2.1", 5000), ("127.0.0.1", 1), ("testclient", 50000)])
-def test_a_peer_that_cannot_be_found_is_not_taken_for_a_person(peer: tuple[str, int] | None) -> None:
+def test_a_process_that_hides_its_files_is_not_taken_for_a_person() -> None:
+    with connected("127.0.0.1", {}, "hide") as (peer, server):
+        # Root without its capabilities, as other users, cannot look at the process.
+        program = f"from fidelio.processes.peer import identify_peer; print(identify_peer({peer}, {server}))"
+        before = PLAIN_USER if os.geteuid() == 0 else ()
+        argv = [*before, sys.executable, "-c", program]
+        seen = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+    assert seen == str(UNKNOWN_AGENT)
+
+
+@proves("processes.peer")
+def test_a_process_that_has_closed_its_end_is_not_taken_for_a_person() -> None:
+    with connected("127.0.0.1", {}) as (peer, server):
+        pass
+
+    assert identify_peer(peer, server) == UNKNOWN_AGENT
+
+
+@proves("processes.peer")
+def test_without_a_table_of_connections_a_peer_is_unseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("fidelio.processes.peer._TABLES", (tmp_path / "none",))
+
+    assert identify_peer(("127.0.0.1", 5000), ("127.0.0.1", 7333)) == UNSEEN
+
+
+@proves("processes.peer")
+@pytest.mark.parametrize("peer", [None, ("192.0.2.1", 5000), ("testclient", 50000)])
+def test_a_peer_elsewhere_is_not_taken_for_a_person(peer: tuple[str, int] | None) -> None:
     assert identify_peer(peer, ("127.0.0.1", 7333)) == UNSEEN
 
 
@@ -179,7 +223,7 @@ def test_a_process_below_a_marked_one_is_an_agent_with_a_cleared_environment() -
         f"resource.setrlimit(resource.RLIMIT_RTTIME, ({MARK}, {NEUTRAL_MARK}))\n"
         "print(subprocess.run([sys.executable, '-c', sys.argv[1]], env={}, capture_output=True, text=True).stdout)\n"
     )
-    inner = "from fidelio.processes.caller import identify_process; print(identify_process())"
+    inner = "from fidelio.processes.caller import identify_process; found = identify_process(); print(found.kind, found.run)"
 
     def run(**environ: str) -> str:
         done = subprocess.run(
@@ -192,5 +236,5 @@ def test_a_process_below_a_marked_one_is_an_agent_with_a_cleared_environment() -
         )
         return done.stdout.strip()
 
-    assert run() == str(UNKNOWN_AGENT)
-    assert run(FIDELIO_AGENT=RUN) == str(AGENT)
+    assert run() == "unknown"
+    assert run(FIDELIO_AGENT=RUN) == f"agent {RUN}"

@@ -83,4 +83,4 @@ def test_an_agent_may_not_end_a_session(fidelio: Fidelio, blocked_sessions: tupl
     done = fidelio("sessions", "--end", blocked_sessions[1], **{AGENT_MARKER: "s_1/1"})
 
     assert done.returncode == 2
-    assert "an agent does not answer for a person" in done.stderr
+    assert "only a person may do this" in done.stderr

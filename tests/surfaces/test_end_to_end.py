@@ -108,7 +108,7 @@ async def test_an_agent_that_fidelio_started_cannot_answer(connect: Connect, fid
     refused = fidelio("answer", request, "warm", FIDELIO_AGENT="s_0")
 
     assert refused.returncode == 2
-    assert "an agent does not answer for a person" in refused.stderr
+    assert "only a person may do this" in refused.stderr
 
 
 @proves("workflows.restart")

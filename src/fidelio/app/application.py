@@ -265,6 +265,8 @@ class Application:
             self._prepare_home()
             self._ledger = await self._resources.enter_async_context(await open_ledger(self.settings.ledger))
             self._ledger.record_type = record_type
+            if self.settings.ledger == str(self.settings.home.ledger):
+                self.settings.home.note_ledger()
         return self._ledger
 
     def _prepare_home(self) -> None:

@@ -150,8 +150,8 @@ def require_person() -> str:
     """Return the name of the user of this process; refuse if the process runs below an agent that Fidelio started."""
     if identify_process().is_agent:
         raise UsageProblem(
-            "This process runs below an agent, and an agent does not answer for a person.",
-            remedy="Answer from a terminal of your own.",
+            "This process runs below an agent, and only a person may do this.",
+            remedy="Give the command in a terminal of your own.",
         )
     return f"person:{_user_name()}"
 

@@ -15,9 +15,20 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.ids import is_short_handle, session_of_run
-from fidelio.processes.table import AGENT_MARKER, NEUTRAL_MARK, compute_mark, find_parent, read_mark, read_marker
+from fidelio.processes.table import (
+    AGENT_MARKER,
+    NEUTRAL_MARK,
+    ProcessIdentity,
+    compute_mark,
+    find_parent,
+    find_process_session,
+    is_alive,
+    read_mark,
+    read_marker,
+)
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
@@ -33,11 +44,13 @@ class Caller(msgspec.Struct, frozen=True):
     """The caller of a tool or a command.
 
     `person`: no sign of an agent. `unseen`: none either, but its process could not be looked at. `agent`: the agent of `run`.
-    `worker`: an agent that only its server knows, as a worker. `unknown`: an agent whose run is not known.
+    `worker`: an agent that only its server knows, as a worker. `unknown`: an agent whose run is not known. `processes` are the
+    processes that say so or were looked at: a process can claim any run, but not choose its ancestors.
     """
 
     kind: Literal["person", "unseen", "agent", "worker", "unknown"] = "person"
     run: str = ""
+    processes: tuple[int, ...] = ()
 
     @property
     def is_agent(self) -> bool:
@@ -82,18 +95,35 @@ def combine_callers(*callers: Caller) -> Caller:
     if "unknown" in kinds or len(runs) > 1:
         return UNKNOWN_AGENT
     if runs:
-        return Caller("agent", *runs)
+        return Caller("agent", runs.pop(), tuple(sorted({pid for caller in callers for pid in caller.processes})))
     return next((known for known in (WORKER, UNSEEN) if known.kind in kinds), PERSON)
 
 
 def identify_process() -> Caller:
     """Decide who runs this process."""
     own = ProcessSigns(os.environ.get(AGENT_MARKER), read_mark(os.getpid()))
-    return decide_caller((own, *read_signs(os.getppid())))
+    caller = decide_caller((own, *read_signs(os.getppid())))
+    return replace(caller, processes=(os.getpid(),)) if caller.run else caller
+
+
+def is_below(pid: int, leader: ProcessIdentity | None) -> bool:
+    """Whether a process runs below the leader of a run, or in its process session, which no process can join from outside.
+
+    Without a leader the agent works inside of a host, and what it starts has no mark; below other agents everything has one.
+    """
+    if leader is None:
+        return all(sign.mark is None for sign in read_signs(pid))
+    line = list(iterate_line(pid))
+    return is_alive(leader) and any(leader.pid in (process, find_process_session(process)) for process in line)
 
 
 def read_signs(pid: int) -> Iterator[ProcessSigns]:
     """The signs of a process and its ancestors, the nearest first, as far as the system shows them."""
+    return (ProcessSigns(read_marker(process), read_mark(process)) for process in iterate_line(pid))
+
+
+def iterate_line(pid: int) -> Iterator[int]:
+    """A process and its ancestors, the nearest first, as far as the system shows them."""
     while pid > 1:
-        yield ProcessSigns(read_marker(pid), read_mark(pid))
+        yield pid
         pid = find_parent(pid)

@@ -1,7 +1,9 @@
 """Lookup of the process at the other end of a TCP connection, so that its signs of an agent count.
 
 Only under Linux and only on loopback: the tables of the kernel list both ends of such a connection, with the inode of each
-socket, and the files of a process link to that inode. Apart from `caller`, because only servers over HTTP need it.
+socket, and the files of a process link to that inode. A process can hide its files, or close its end after it has sent a
+request; another user's are hidden anyway. None of them is taken for a person's program: there, a peer that is not found is an
+agent of unknown run. Apart from `caller`, because only servers over HTTP need it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from fidelio.processes.caller import UNSEEN, Caller, combine_callers, decide_caller, read_signs
+from msgspec.structs import replace
+
+from fidelio.processes.caller import UNKNOWN_AGENT, UNSEEN, Caller, combine_callers, decide_caller, read_signs
 
 _ESTABLISHED = "01"
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -23,12 +27,14 @@ Address = tuple[str, int]
 def identify_peer(peer: Address | None, server: Address | None) -> Caller:
     """Decide who is at the other end of a TCP connection to this machine, by the processes that hold it.
 
-    Slow: it looks at the files of all processes. Several processes may hold a connection; each of them counts.
+    Slow: it looks at the files of all processes. Several processes may hold a connection; each of them counts. `UNSEEN`: the
+    peer is on another machine, or this system does not show its processes.
     """
-    if peer is None or server is None or not _is_loopback(peer[0]):
+    if peer is None or server is None or not _is_loopback(peer[0]) or not _TABLES[0].exists():
         return UNSEEN
-    holders = list(_find_holders(_find_socket(peer, server[1])))
-    return combine_callers(*(decide_caller(read_signs(pid)) for pid in holders)) if holders else UNSEEN
+    holders = tuple(_find_holders(_find_socket(peer, server[1])))
+    found = combine_callers(*(decide_caller(read_signs(pid)) for pid in holders)) if holders else UNKNOWN_AGENT
+    return replace(found, processes=holders)
 
 
 def _is_loopback(host: str) -> bool:
@@ -77,7 +83,7 @@ def _list_open_files(process: str) -> Iterator[str]:
     try:
         files = os.listdir(f"{process}/fd")  # noqa: PTH208  # called for every process of the machine
     except OSError:
-        # The process has ended, or belongs to another user.
+        # The process has ended, hides its files, or belongs to another user.
         return
     for file in files:
         with suppress(OSError):  # closed meanwhile; the others still count

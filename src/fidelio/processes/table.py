@@ -117,6 +117,12 @@ def find_parent(pid: int) -> int:
     return 0 if fields is None else int(fields[1])
 
 
+def find_process_session(pid: int) -> int:
+    """The id of the process session, which is the process id of its leader; 0 if the process has ended."""
+    fields = _read_stat(pid)
+    return 0 if fields is None else int(fields[3])
+
+
 def require_process_table() -> None:
     """Raise if this system cannot identify the processes of agents, so that they could not be stopped safely."""
     if problem := missing_support():

@@ -15,6 +15,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import Command, Text
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
+from fidelio.orchestrator.blueprints.model import effective_mode
 from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.toolkit import Render
 
@@ -24,7 +25,7 @@ VALUE_CHARACTERS = 1_000
 
 def blueprints_json(listing: BlueprintListing, after: str = "", limit: int | None = None) -> dict[str, Any]:
     """A page of blueprints sorted by name, broken ones included. `total` counts the usable ones."""
-    usable = {item.name: {"description": item.description, "permissions": item.permissions.mode} for item in listing.agents}
+    usable = {item.name: {"description": item.description, "permissions": effective_mode(item)} for item in listing.agents}
     broken = {item.name: item.error for item in listing.broken}
     names = sorted(name for name in {*usable, *broken} if name > after)
     page = names[:limit]

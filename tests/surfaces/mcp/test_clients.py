@@ -75,7 +75,7 @@ async def test_a_person_may_decline(way: str, mode: str) -> None:
     async with connected(way, mode, elicitation_callback=decline) as client:
         result: Any = await client.call_tool("choose", {})
 
-        assert result.content[1].text == "The person declined to answer. Nothing was recorded."
+        assert result.content[1].text == "The person declined to answer. No answer was recorded."
 
 
 @proves("mcp.clients", "mcp.waits")

@@ -130,14 +130,14 @@ def test_options_that_look_the_same_in_a_form_are_not_answered_by_guessing() -> 
 @pytest.mark.parametrize(
     ("response", "sentence"),
     [
-        ({"action": "decline"}, "The person declined to answer. Nothing was recorded."),
-        ({"action": "cancel"}, "The person closed the question without an answer. Nothing was recorded."),
-        (NoAnswer("The client could not ask its user."), "The client could not ask its user. Nothing was recorded."),
+        ({"action": "decline"}, "The person declined to answer. No answer was recorded."),
+        ({"action": "cancel"}, "The person closed the question without an answer. No answer was recorded."),
+        (NoAnswer("The client could not ask its user."), "The client could not ask its user. No answer was recorded."),
         (
             accepted("hot"),
-            "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded.",
+            "The client's response holds no valid answer; the options are: warm, cool. No answer was recorded.",
         ),
-        ("rubbish", "The client's response holds no valid answer; the options are: warm, cool. Nothing was recorded."),
+        ("rubbish", "The client's response holds no valid answer; the options are: warm, cool. No answer was recorded."),
     ],
 )
 @pytest.mark.parametrize("client", [OLD, NEW])
@@ -274,7 +274,7 @@ async def test_a_tool_may_word_its_own_waiting_reply() -> None:
 
     result = await calls.call("ask", {}, RequestContext(OLD, Asking({"action": "decline"})))
 
-    assert texts(result) == ["mine", "The person declined to answer. Nothing was recorded."]
+    assert texts(result) == ["mine", "The person declined to answer. No answer was recorded."]
     assert result["_meta"] == {"session_token": "t"}
     assert result["structuredContent"] == {"status": "yielded"}
 

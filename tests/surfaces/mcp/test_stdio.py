@@ -95,7 +95,7 @@ async def test_a_client_that_fails_to_ask_leaves_the_question_waiting() -> None:
         reply = await wire.ask(failed)
 
         assert f"fidelio answer {REQUEST}" in text_of(reply)
-        assert reply["result"]["content"][1]["text"] == "The client could not ask its user. Nothing was recorded."
+        assert reply["result"]["content"][1]["text"] == "The client could not ask its user. No answer was recorded."
 
 
 @proves("mcp.cancel", "mcp.elicitation")

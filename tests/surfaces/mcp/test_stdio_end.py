@@ -62,7 +62,7 @@ async def test_a_question_to_a_client_that_has_gone_is_not_waited_for() -> None:
         code, rest = await wire.end()
 
     remark = json.loads(rest)["result"]["content"][1]["text"]
-    assert (code, remark) == (0, "The connection ended before the person answered. Nothing was recorded.")
+    assert (code, remark) == (0, "The connection ended before the person answered. No answer was recorded.")
 
 
 @proves("mcp.clean-end", "mcp.hostile")

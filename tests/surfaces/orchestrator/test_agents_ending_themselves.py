@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from fidelio.app.application import Application
+from fidelio.orchestrator.record.model import StartAgent
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.cli.run import _build_plan
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, in_memory
 from tests.surfaces.orchestrator.test_command_line import Shell
+from tests.surfaces.orchestrator.test_questions import ASK
 
 OWN = {"command": sys.executable, "args": ["-m", "fidelio", "mcp", "--toolset", "orchestrator"]}
 
@@ -44,7 +46,8 @@ async def test_an_agent_that_deletes_all_lives_to_hear_the_answer(memory: ToolCl
 @pytest.mark.parametrize("tool", ["stop_agent_session", "delete_agent_session"])
 async def test_an_agent_that_would_end_itself_is_told_what_to_do_instead(settings: Settings, project: Path, tool: str) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as person:
-        await person.start("task")
+        person.script("polite", [ASK, {"result": "Done."}])
+        await person.start("task", "polite")
         async with in_memory(settings, project, {AGENT_MARKER: await run_of(person, "task")}) as own:
             refused = await own(tool, session_name="task", project_dir=str(project))
     assert refused.is_error
@@ -55,13 +58,16 @@ async def test_an_agent_that_would_end_itself_is_told_what_to_do_instead(setting
 @proves("families.own-line")
 def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agents = Shell(tmp_path)
-    for name in ("task", "other"):
-        agents("start", name, "Hello.", "-b", "echo")
+    gate = agents.project / "gate"
+    agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
+    agents("start", "task", "Hello.", "-b", "slow", "--detach")
+    agents("start", "other", "Hello.", "-b", "slow", "--detach")
     monkeypatch.setenv(AGENT_MARKER, f"{json.loads(agents('status', 'task', '--json'))['session_id']}.1")
 
     for command in ("stop", "delete"):
         assert "Session task makes this call itself" in agents(command, "task", code=2)
     done = agents("delete", "--all", "--yes")
+    gate.touch()
 
     assert done.splitlines() == ["All sessions removed", "Session task was not deleted: this command is part of its work."]
 
@@ -71,11 +77,14 @@ async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_th
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
-    monkeypatch.setenv(AGENT_MARKER, "s_0123456789ab.4")
     async with Application(settings, with_bundled=True) as app:
-        assert (await _build_plan(app, str(project), wanted)).caller == "s_0123456789ab"
+        service = await app.agents(host=False)
+        task = await service.start(StartAgent(name="task", prompt="Hello.", blueprint="echo", project=str(project)))
+        monkeypatch.setenv(AGENT_MARKER, task.run.id)
+        assert (await _build_plan(app, str(project), wanted)).caller == task.id
         monkeypatch.delenv(AGENT_MARKER)
         assert (await _build_plan(app, str(project), wanted)).caller is None
+        await service.delete(task.id)
 
 
 @proves("families.people-take-no-place")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app.application import Application
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.processes import table
 from fidelio.processes.caller import identify_process
@@ -70,6 +71,61 @@ async def test_an_agent_that_clears_its_environment_does_not_stop_its_parent(set
     assert stop.returncode != 0
     assert "makes this call itself" in stop.stderr
     assert seen.body["state"] == "waiting"
+
+
+# Claims a run, with the mark that fits it, like an agent that has left its own process session and parents.
+FORGED = (
+    "import os, resource, sys\n"
+    "from fidelio.processes.table import NEUTRAL_MARK, compute_mark\n"
+    "resource.setrlimit(resource.RLIMIT_RTTIME, (compute_mark(os.environ['FIDELIO_AGENT']), NEUTRAL_MARK))\n"
+    "os.execv(sys.executable, [sys.executable, '-m', 'fidelio', *sys.argv[1:]])\n"
+)
+
+
+def run_forged(run: str, settings: Settings, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "FIDELIO_HOME": str(settings.home.path), "FIDELIO_AGENT": run}
+    argv = [sys.executable, "-c", FORGED, *words]
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+@proves("orchestrator-tools.confirmed-runs")
+@pytest.mark.skipif(bool(table.missing_support()), reason="the system does not show the processes above")
+async def test_an_agent_that_claims_the_run_of_another_may_only_read(settings: Settings, project: Path) -> None:
+    os.mkfifo(project / "began")
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        client.script("sleeper", executor="command", options={"command": ["sh", "-c", "echo > began; exec sleep 600"]})
+        client.script("polite", [ASK, {"result": "Done."}])
+        sleeping = (await client.start("sleeper", "sleeper", **{"async": True})).body["session_id"]
+        await asyncio.to_thread((project / "began").read_text)
+        playing = (await client.start("parent", "polite")).body["session_id"]
+        claims = [f"{sleeping}.1", f"{playing}.1", f"{sleeping}.2", "s_000000000001.1"]
+        forged = [
+            await asyncio.to_thread(run_forged, claim, settings, "agents", *words, "--project", str(project))
+            for claim in claims
+            for words in (("stop", "parent"), ("start", "child", "Hello.", "-b", "echo", "--detach"))
+        ]
+        seen = await client("get_agent_session_status", session_name="parent")
+        listed = await client("list_agent_sessions", response_format="json")
+        await client("stop_agent_session", session_name="sleeper")
+
+    assert ["It may only read" in done.stderr for done in forged] == [True] * len(forged), forged
+    assert seen.body["state"] == "waiting"
+    assert {one["name"] for one in listed.body["sessions"]} == {"sleeper", "parent"}
+
+
+@proves("orchestrator-tools.confirmed-runs")
+@pytest.mark.skipif(bool(table.missing_support()), reason="the system does not show the processes above")
+async def test_a_process_of_the_agent_is_confirmed_also_after_its_parent_has_ended(settings: Settings, project: Path) -> None:
+    command = f"({sys.executable} -m fidelio agents start child Hello. -b echo --detach > said 2>&1; mv said done) & exit 0"
+    waiting = f'sh -c "$0"; until test -e done; do {sys.executable} -c "import time; time.sleep(0.05)"; done; cat done'
+    async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
+        client.script("boss", executor="command", options={"command": ["sh", "-c", waiting, command]})
+        boss = await client.start("boss", "boss")
+        async with Application(settings) as app:
+            sessions = (await (await app.agents()).list()).items
+
+    line = {one.name: one.parent for one in sessions}
+    assert line["child"] == next(one.id for one in sessions if one.name == "boss"), boss.text
 
 
 @proves("orchestrator-tools.unknown-agents", "inbox.person")

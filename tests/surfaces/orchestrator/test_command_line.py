@@ -117,10 +117,13 @@ def test_what_cannot_be_done_is_said_with_the_way_out(agents: Shell) -> None:
 
 @proves("orchestrator-tools.children")
 def test_an_agent_at_the_command_line_starts_children(agents: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    agents("start", "parent", "Hello.", "-b", "echo")
+    gate = agents.project / "gate"
+    agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
+    agents("start", "parent", "Hello.", "-b", "slow", "--detach")
     parent = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
     monkeypatch.setenv("FIDELIO_AGENT", f"{parent}.1")
-    agents("start", "child", "Hello.", "-b", "echo")
+    agents("start", "child", "Hello.", "-b", "echo", "--detach")
+    gate.touch()
     (created,) = (json.loads(line) for line in agents("events", "child", "--json").splitlines() if "session.created" in line)
     assert created["body"]["parent"] == parent
 

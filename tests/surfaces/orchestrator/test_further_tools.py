@@ -16,6 +16,7 @@ from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, in_memory
+from tests.surfaces.orchestrator.test_questions import ASK
 
 ASYNC: dict[str, Any] = {"async": True}
 
@@ -173,11 +174,12 @@ async def test_input_that_does_not_fit_the_schema_returns_the_schema(client: Too
 @proves("orchestrator-tools.children")
 async def test_a_session_that_an_agent_starts_is_its_child_and_calls_it_back(settings: Settings, project: Path) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
-        parent = (await client.start("parent", **ASYNC)).body["session_id"]
-        await client("get_agent_session_status", session_name="parent", wait_seconds=30, project_dir=str(project))
+        client.script("busy", [ASK, {"result": "Asked."}], [{"result": "{prompt}"}])
+        parent = (await client.start("parent", "busy")).body["session_id"]
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             await below.start("child", prompt="Found it.", callback=True, **ASYNC)
             await below("get_agent_session_status", session_name="child", wait_seconds=30, project_dir=str(project))
+        await client("answer_agent_question", session_name=parent, option_id="yes")
         async with Application(settings) as app:
             service = await app.agents()
             (child,) = (await service.list(parent=parent)).items

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools
 from tests.support import proves
 from tests.surfaces.mcp.wire import call, initialize
 from tests.surfaces.orchestrator.conftest import SECONDS, ToolClient, ToolReply
+from tests.surfaces.orchestrator.test_questions import ASK
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
@@ -88,6 +89,13 @@ def begin(name: str, project: Path, **more: Any) -> dict[str, Any]:
     return {**named, "project_dir": str(project), **more}
 
 
+async def begin_busy(server: OrchestratorServer, project: Path, name: str) -> str:
+    """Start an agent that waits for an answer; return its session."""
+    client = client_at(server, project)
+    client.script("busy", [ASK, {"result": "Done."}])
+    return str((await client.start(name, "busy")).body["session_id"])
+
+
 @proves("orchestrator-tools.children", "orchestrator-tools.http-children")
 async def test_an_agent_over_http_has_children_that_call_it_back(settings: Settings, project: Path) -> None:
     async with serving(settings) as server:
@@ -122,7 +130,7 @@ async def test_an_agent_over_http_is_held_to_the_depth_that_is_allowed(tmp_path:
 async def test_a_claim_counts_for_the_request_that_makes_it(settings: Settings, project: Path, way: str) -> None:
     async with serving(settings) as server:
         ask = getattr(server, way)
-        parent = (await ask("start_agent_session", begin("parent", project))).body["session_id"]
+        parent = await begin_busy(server, project, "parent")
         claim = {AGENT_HEADER.lower(): f"{parent}.1"}
 
         await ask("start_agent_session", begin("child", project), **claim)
@@ -172,7 +180,7 @@ POST = (
 @pytest.mark.parametrize("run", ["{parent}.1", "garbage"])
 async def test_an_agent_that_leaves_out_its_header_is_known_by_its_process(settings: Settings, project: Path, run: str) -> None:
     async with serving(settings) as server:
-        parent = (await server.plain("start_agent_session", begin("parent", project))).body["session_id"]
+        parent = await begin_busy(server, project, "parent")
         message = json.dumps(call(1, "start_agent_session", begin("child", project), _meta=META)).encode()
         routed = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "start_agent_session"}
         headers = {**ACCEPT, **routed, "Content-Type": "application/json"}
@@ -193,10 +201,11 @@ async def test_an_agent_that_leaves_out_its_header_is_known_by_its_process(setti
 
 @proves("orchestrator-tools.http-children")
 async def test_no_claim_lifts_a_session_above_the_agent_that_its_server_runs_below(settings: Settings, project: Path) -> None:
-    async with serving(settings) as server:
-        above = (await server.plain("start_agent_session", begin("above", project))).body["session_id"]
-        other = (await server.plain("start_agent_session", begin("other", project))).body["session_id"]
-    async with serving(settings, {"FIDELIO_AGENT": f"{above}.1"}) as server:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(serving(settings))
+        above = await begin_busy(first, project, "above")
+        other = await begin_busy(first, project, "other")
+        server = await stack.enter_async_context(serving(settings, {"FIDELIO_AGENT": f"{above}.1"}))
         refused = await server.plain("start_agent_session", begin("child", project), **{AGENT_HEADER: f"{other}.1"})
         await server.plain("start_agent_session", begin("own", project))
 

@@ -51,9 +51,11 @@ async def test_blueprints_are_paged_by_name_with_the_broken_ones_in_their_places
 async def test_what_an_agent_may_do_is_seen_before_it_is_started(client: ToolClient) -> None:
     client.script("bold", [{"result": "La."}], permissions={"mode": "full"})
     client.script("shy", [{"result": "La."}])
+    client.script("program", executor="command", options={"command": ["true"]}, permissions={"mode": "read"})
     place = {"project_dir": str(client.project)}
     listed = {one["name"]: one for one in (await client("list_agent_blueprints", **place)).body["agents"]}
     assert (listed["bold"]["permissions"], listed["shy"]["permissions"]) == ("full", "ask")
+    assert listed["program"]["permissions"] == "full"  # no mode restrains a program
     assert "- Permissions: full" in (await client("list_agent_blueprints", **place)).text
 
 

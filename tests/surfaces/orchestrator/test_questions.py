@@ -52,7 +52,7 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
         ids = {"asker": (await client.start("asker", "polite")).body["session_id"]}
         for above, name in (("asker", "child"), ("child", "grandchild")):
             async with in_memory(settings, project, {"FIDELIO_AGENT": f"{ids[above]}.1"}) as below:
-                ids[name] = (await below.start(name, **ASYNC)).body["session_id"]
+                ids[name] = (await below.start(name, "polite", **ASYNC)).body["session_id"]
         for caller in ids.values():
             async with in_memory(settings, project, {"FIDELIO_AGENT": f"{caller}.1"}) as below:
                 refused = await below("answer_agent_question", session_name=ids["asker"], option_id="yes")
@@ -65,7 +65,7 @@ async def test_no_agent_answers_what_it_or_one_above_it_asks(settings: Settings,
 async def test_an_agent_answers_what_those_below_it_ask(settings: Settings, project: Path) -> None:
     async with asyncio.timeout(SECONDS), in_memory(settings, project) as client:
         client.script("polite", [{"ask": {**ASK["ask"], "kind": "question"}}, {"result": "You said {answer.option}."}])
-        parent = (await client.start("parent", **ASYNC)).body["session_id"]
+        parent = (await client.start("parent", "polite")).body["session_id"]
         async with in_memory(settings, project, {"FIDELIO_AGENT": f"{parent}.1"}) as below:
             asker = (await below.start("asker", "polite")).body["session_id"]
             assert not (await below("answer_agent_question", session_name=asker, option_id="no")).is_error

@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "PermissionMode",
     "Permissions",
+    "effective_mode",
     "find_exceeded_limit",
     "narrow_permissions",
     "reduce_limits",
@@ -36,6 +37,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     output_bytes: Annotated[int, msgspec.Meta(ge=1, le=64_000_000)] = 32_000_000
     tokens: PositiveInt | None = None
     cost_usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+# Executors whose programs no permission mode restrains.
+_UNRESTRAINED = frozenset({"command"})
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,3 +104,8 @@ def reduce_limits(limits: Limits, spent: Usage, worked_ms: int) -> Limits:
 def remaining_seconds(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
     """The rest of the wall time. Waiting for a person does not count."""
     return limits.wall_seconds - (now - started_at - waited_ms) / 1000
+
+
+def effective_mode(blueprint: Blueprint, executor: str = "") -> PermissionMode:
+    """The permission mode that holds for an executor, by default that of the blueprint: no mode restrains a `command`."""
+    return "full" if (executor or blueprint.executor) in _UNRESTRAINED else blueprint.permissions.mode

@@ -18,7 +18,7 @@ import msgspec
 from fidelio.definitions.library.identifiers import escape_name
 from fidelio.errors import Command, Hint, Text, UntrustedProject
 from fidelio.home import load_user_trust
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, effective_mode
 from fidelio.ownership import Allowance, find_parent_problem, find_path_problem
 from fidelio.trust import Trust
 
@@ -96,7 +96,7 @@ def describe_effect(blueprint: Blueprint) -> str:
     lines += [shlex.join([server.command, *server.args]) for server in blueprint.mcp_servers.values() if server.command]
     shown = "; ".join(escape_name(line)[:MAX_SHOWN] for line in lines)
     executor = escape_name(blueprint.executor or "default")
-    return f"the executor {executor} in mode {blueprint.permissions.mode}{f': {shown}' if shown else ''}"
+    return f"the executor {executor} in mode {effective_mode(blueprint)}{f': {shown}' if shown else ''}"
 
 
 def _find_problem(root: Path, allowed: Allowance) -> str:

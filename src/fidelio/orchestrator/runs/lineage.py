@@ -6,12 +6,15 @@ end itself in the middle of the call, and the caller would get no result.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.orchestrator.record.record import RunRecord
+from fidelio.orchestrator.record.rules import is_active
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs.context import OrchestratorContext
+from fidelio.processes.caller import Caller, is_below
 from fidelio.settings import AgentLimits
 
 _AGENT = "agent:"
@@ -20,6 +23,20 @@ _AGENT = "agent:"
 def calling_session(by: str) -> str:
     """The session of the calling agent; empty if the caller is not an agent."""
     return by.removeprefix(_AGENT) if by.startswith(_AGENT) else ""
+
+
+async def is_confirmed(context: OrchestratorContext, caller: Caller) -> bool:
+    """Whether the record and the process table agree with the run that a caller claims.
+
+    Any process can write the run of another agent into its environment, and change its mark to fit. The run must not
+    have ended, and the calling processes must be below its process.
+    """
+    try:
+        run = (await context.unit.load(caller.session)).record.run
+    except SessionNotFound:
+        return False
+    is_current = run.id == caller.run and is_active(run.state)
+    return is_current and all([await asyncio.to_thread(is_below, pid, run.process) for pid in caller.processes])
 
 
 async def load_ancestry(context: OrchestratorContext, session: str) -> set[str]:

@@ -11,15 +11,12 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.orchestrator.blueprints.model import MODES, Blueprint, PermissionMode, Permissions
+from fidelio.orchestrator.blueprints.model import MODES, Blueprint, Permissions, effective_mode
 from fidelio.orchestrator.executors.common import REFUSE
 from fidelio.orchestrator.record.record import AgentRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.context import OrchestratorContext
-
-# Executors whose programs no permission mode restrains.
-_UNRESTRAINED = frozenset({"command"})
 
 
 class AgentRights(msgspec.Struct, frozen=True):
@@ -35,7 +32,7 @@ class AgentRights(msgspec.Struct, frozen=True):
 
     def require_start(self, blueprint: Blueprint, executor: str, project: str) -> None:
         """Raise if an agent of this blueprint, executor and directory could do more."""
-        wanted = _effective_mode(blueprint, executor)
+        wanted = effective_mode(blueprint, executor)
         if MODES.index(wanted) > MODES.index(self.permissions.mode):
             raise UsageProblem(
                 f"Session {self.name} has the permission mode `{self.permissions.mode}` and cannot start an agent of the "
@@ -61,13 +58,9 @@ async def load_rights(context: OrchestratorContext, agent: LoadedAgent) -> Agent
     """The rights of a session in its newest run."""
     record = agent.record
     blueprint = await context.load_run_blueprint(record)
-    mode = _effective_mode(blueprint, record.executor)
+    mode = effective_mode(blueprint, record.executor)
     permissions = msgspec.structs.replace(blueprint.permissions, mode=mode)
     return AgentRights(agent.session.name or agent.id, permissions, _list_directories(record))
-
-
-def _effective_mode(blueprint: Blueprint, executor: str) -> PermissionMode:
-    return "full" if executor in _UNRESTRAINED else blueprint.permissions.mode
 
 
 def _list_directories(record: AgentRecord) -> tuple[str, ...]:

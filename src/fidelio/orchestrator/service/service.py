@@ -31,14 +31,16 @@ from fidelio.orchestrator.runs.context import (
     require_directory,
     resolve_project,
 )
-from fidelio.orchestrator.runs.lineage import find_max_depth, load_ancestry, require_child_allowed
+from fidelio.orchestrator.runs.lineage import find_max_depth, is_confirmed, load_ancestry, require_child_allowed
 from fidelio.orchestrator.runs.queries import AgentQueries
 from fidelio.orchestrator.runs.rights import load_rights
 from fidelio.orchestrator.service.delete import DeletionResult, SessionDeleter
 from fidelio.orchestrator.service.start import SessionStarter
 from fidelio.orchestrator.service.stop import SessionStopper
 from fidelio.orchestrator.service.wait import ProgressCallback, RunWaiter, WaitMode
+from fidelio.processes.caller import Caller
 from fidelio.settings import AgentLimits
+from fidelio.toolkit import unknown_agent
 
 DEFAULT_LIMITS = AgentLimits()
 # The most reads of a list whose filter matches few sessions; the cursor says where to continue.
@@ -225,6 +227,12 @@ class AgentService:
         require_directory(project)
         found = await self.context.load_blueprint(blueprint, project)
         await self.context.check_executor(apply_overrides(found, None, servers))
+
+    async def identify_session(self, caller: Caller) -> str | None:
+        """The session of a calling agent, None for a person; raises for an agent whose run is not known or not confirmed."""
+        if caller.is_agent and not (caller.session and await is_confirmed(self.context, caller)):
+            raise unknown_agent(caller.run)
+        return caller.session or None
 
     async def check_caller(self, session: str) -> None:
         """Raise if the agent of this session may not start others."""

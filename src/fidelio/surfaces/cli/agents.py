@@ -8,8 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from fidelio.errors import AgentSessionNotFound, Command, UsageProblem
+from fidelio.orchestrator.blueprints.model import effective_mode
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
@@ -76,7 +78,7 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
         {
             "name": blueprint.name,
             "executor": blueprint.executor or "default",
-            "may": blueprint.permissions.mode,
+            "may": effective_mode(blueprint),
             "description": blueprint.description,
         }
         for blueprint in listing.agents
@@ -131,10 +133,11 @@ async def start(
 ) -> int:
     """Start an agent session NAME with PROMPT (- reads it from standard input)."""
     more["worktree"] = more["worktree"] or None
-    parameters = StartAgent(name=name, prompt=prompt, project=_resolve_project(project), parent=calling_session(), **more)
+    parameters = StartAgent(name=name, prompt=prompt, project=_resolve_project(project), **more)
 
     async with cli.agents(host=not detach) as service:
-        return await _follow_start(cli, service, await service.start(parameters), detach=detach, as_json=as_json)
+        session = await service.start(replace(parameters, parent=await calling_session(service)))
+        return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
 
 
 @agents_command.command("resume")
@@ -147,7 +150,7 @@ async def start(
 async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
     """Continue the session NAME with a new PROMPT. The agent keeps its conversation."""
     async with cli.agents(host=not detach) as service:
-        session = await service.resume(name, prompt, _resolve_project(project), by=calling_actor())
+        session = await service.resume(name, prompt, _resolve_project(project), by=await calling_actor(service))
         return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
 
 
@@ -160,7 +163,7 @@ async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project:
 async def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
     """Send MESSAGE to the session NAME. A busy agent gets it with its next turn."""
     async with cli.agents(host=False) as service:
-        session = await service.send(name, message, _resolve_project(project), by=calling_actor())
+        session = await service.send(name, message, _resolve_project(project), by=await calling_actor(service))
         return await _follow_start(cli, service, session, detach=True, as_json=as_json)
 
 
@@ -229,7 +232,8 @@ async def wait(
 async def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME and all processes that it has started."""
     async with cli.agents() as service:
-        print_session(cli, await service.stop(name, _resolve_project(project), by=calling_actor()), as_json=as_json)
+        stopped = await service.stop(name, _resolve_project(project), by=await calling_actor(service))
+        print_session(cli, stopped, as_json=as_json)
 
 
 @agents_command.command("delete")
@@ -248,11 +252,11 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
     async def work() -> None:
         async with cli.agents() as service:
             if everything:
-                deleted = await service.delete_all(_resolve_project(project), by=calling_actor())
+                deleted = await service.delete_all(_resolve_project(project), by=await calling_actor(service))
                 click.echo("All sessions removed" if deleted else "No sessions to remove")
                 print_remains(deleted)
             for name in names:
-                deleted = await service.delete(name, _resolve_project(project), by=calling_actor())
+                deleted = await service.delete(name, _resolve_project(project), by=await calling_actor(service))
                 print_line(f"{quote_name(name)} is deleted.")
                 print_remains(deleted)
 

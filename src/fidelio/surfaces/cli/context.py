@@ -27,7 +27,6 @@ from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measu
 from fidelio.surfaces.text import escape_line as escape_line  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import escape_text as escape_text  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import quote_name as quote_name  # noqa: PLC0414  # commands import it from here
-from fidelio.toolkit import unknown_agent
 
 if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
@@ -97,17 +96,14 @@ def with_cli_context(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.make_pass_decorator(CliContext)(run)
 
 
-def calling_session() -> str | None:
+async def calling_session(service: AgentService) -> str | None:
     """The session of the agent that runs this command; None if a person does. Raises if its session is not known."""
-    caller = identify_process()
-    if caller.is_agent and not caller.session:
-        raise unknown_agent()
-    return caller.session or None
+    return await service.identify_session(identify_process())
 
 
-def calling_actor() -> str:
+async def calling_actor(service: AgentService) -> str:
     """The actor of events that this command causes: the calling agent, or `cli`."""
-    caller = calling_session()
+    caller = await calling_session(service)
     return f"agent:{caller}" if caller else "cli"
 
 

@@ -98,7 +98,7 @@ async def _build_plan(application: Application, project: str, options: dict[str,
         activity_agents=dict(_parse_pair(pair) for pair in options["pairs"]),
         inputs=parse_inputs(options["inputs"], workflow),
         tries=options["tries"],
-        caller=calling_session(),
+        caller=await calling_session(await application.agents()),
     )
 
 

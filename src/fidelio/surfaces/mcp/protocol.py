@@ -148,7 +148,7 @@ class CallDispatcher:
                 question, call, f"Nobody answered within {self._timeout:g} seconds; the question still waits."
             )
         except NoAnswer as problem:
-            return await _reply_waiting(question, call, f"{problem} Nothing was recorded.")
+            return await _reply_waiting(question, call, f"{problem} No answer was recorded.")
         except asyncio.CancelledError:
             # A cancelled call must be recorded like any other unanswered call.
             await asyncio.shield(_record_unanswered(question))
@@ -162,7 +162,7 @@ class CallDispatcher:
             try:
                 await _record_choice(question, response, client, sent.ago_ms)
             except NoAnswer as problem:
-                return await _reply_waiting(question, call, f"{problem} Nothing was recorded.")
+                return await _reply_waiting(question, call, f"{problem} No answer was recorded.")
             return None
         if not client.can_elicit:
             return await _reply_waiting(question, call)

@@ -41,7 +41,7 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
     started_json,
 )
 from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
-from fidelio.toolkit import CallContext, Done, ToolHandlers, unknown_agent
+from fidelio.toolkit import CallContext, Done, ToolHandlers
 
 if TYPE_CHECKING:
     from fidelio.surfaces.mcp.toolsets.orchestrator.workflow_runs import WorkflowRuns
@@ -216,10 +216,7 @@ class AgentToolset(ToolHandlers):
 
     async def _caller(self, context: CallContext) -> str | None:
         """Return the session of the calling agent, or None; raise `UsageProblem` for an agent whose session is not known."""
-        caller = await context.identify()
-        if caller.is_agent and not caller.session:
-            raise unknown_agent()
-        return caller.session or None
+        return await (await self._app.agents()).identify_session(await context.identify())
 
     async def _actor(self, context: CallContext) -> str:
         caller = await self._caller(context)
