@@ -192,3 +192,17 @@ async def test_an_empty_ledger_can_be_anchored(service: AnchorService, directory
 
     assert (created.anchor.statement.heads, created.anchor.statement.ledger) == ((), "")
     assert (await verify(service, directory)).holds
+
+
+@proves("anchors.proof", "chain.covers-every-session")
+async def test_a_session_that_a_flag_hides_is_compared_too(
+    ledger: Ledger, service: AnchorService, home: Home, directory: Path
+) -> None:
+    await fill(ledger, "a", "b")
+    with open_file(home.ledger) as database:
+        database.execute("UPDATE sessions SET deleted = 1 WHERE id = 'b'")
+    created = await service.create(str(directory))
+    rewrite(home.ledger, "b", 3, '{"number":99}')
+
+    assert [head[0] for head in created.anchor.statement.heads] == ["a", "b"]
+    assert problems(await verify(service, directory)) == [("rewritten", "b", 5)]

@@ -18,7 +18,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import iter_sessions
-from fidelio.ledger.model import Session
+from fidelio.ledger.model import Event, Session
 from fidelio.ledger.paging import PAGE
 
 Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
@@ -139,7 +139,10 @@ class AnchorVerifier:
                 # A read from SQLite does not suspend: other tasks would wait for all sessions.
                 await asyncio.sleep(0)
             # The verification of the chain requires the head in the row to be its last event, so equal heads need no read.
-            if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head)) is not None:
+            if (
+                rows.get(head[0]) != head[1:]
+                and (finding := await self._check_head(head, known=head[0] in rows)) is not None
+            ):
                 yield finding
         async for finding in self._find_unlisted(anchor):
             yield finding
@@ -157,16 +160,14 @@ class AnchorVerifier:
     def _select(self, heads: Collection[Head]) -> Collection[Head]:
         return heads if self._session is None else [head for head in heads if head[0] == self._session]
 
-    async def _check_head(self, head: Head) -> Contradiction | None:
+    async def _check_head(self, head: Head, *, known: bool) -> Contradiction | None:
         session, seq, expected = head
         if self._confirmed.get(session) == head:
             return None
-        try:
-            # Without its row a session is missing, even if there are events of it: nothing lists or verifies it.
-            await self._ledger.session(session)
-            events = await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
-        except SessionNotFound:
+        # Its chain is verified only if it is among all rows. Without its row it is missing, even if there are events of it.
+        if not known:
             return Contradiction("missing", session, seq, f"is missing; it had {seq} events")
+        events = await self._read_event(session, seq)
         if seq and (not events or events[0].seq != seq):
             return Contradiction("cut", session, seq, f"lacks event {seq}, which was signed: its end was cut off")
         if seq and events[0].hash.hex() != expected:
@@ -175,6 +176,12 @@ class AnchorVerifier:
             )
         self._confirmed[session] = head
         return None
+
+    async def _read_event(self, session: str, seq: int) -> tuple[Event, ...]:
+        try:
+            return await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
+        except SessionNotFound:
+            return ()
 
     async def _find_unlisted(self, anchor: Anchor) -> AsyncIterator[Contradiction]:
         """Find sessions that the anchor would list if they had existed then."""

@@ -60,10 +60,12 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[ChainVerdict | ChainBroken
 
 
 async def iter_sessions(ledger: Ledger) -> AsyncIterator[Session]:
-    """Iterate over all sessions, including deleted sessions: their bodies are erased, but their chains stay verifiable."""
-    for status in (None, DELETED):
-        async for session in all_pages(partial(ledger.sessions, status=status)):
-            yield session
+    """Iterate over all sessions, including deleted sessions: their bodies are erased, but their chains stay verifiable.
+
+    No flag of a row decides here: whoever can set it could hide the session.
+    """
+    async for session in all_pages(ledger.all_sessions):
+        yield session
 
 
 async def check_request(ledger: Ledger, request: Request) -> None:
@@ -198,9 +200,12 @@ class _Audit:
 
     async def _compare(self) -> None:
         rows = [row async for row in all_pages(partial(self.ledger.requests, session=self.row.id, state=None))]
-        if self.is_deleted:
-            self._compare_deleted(rows)
-            return
+        await (self._compare_deleted(rows) if self.is_deleted else self._compare_existing(rows))
+        if await self.ledger.is_listed(self.row.id) is self.is_deleted:
+            said = "contain it although it was deleted" if self.is_deleted else "leave it out although it was not deleted"
+            self.problems.append(f"lists {said}: its row was changed")
+
+    async def _compare_existing(self, rows: list[Request]) -> None:
         self.problems += [f"event {seq} has lost its body, and no {REDACTED} event names it" for seq in self.blank]
         self._compare_session()
         self._compare_record()
@@ -208,7 +213,7 @@ class _Audit:
         await self._compare_documents()
         await self._check_blobs()
 
-    def _compare_deleted(self, rows: list[Request]) -> None:
+    async def _compare_deleted(self, rows: list[Request]) -> None:
         row = self.row
         if (row.status, row.name, row.has_record) != (DELETED, None, False):
             self.problems.append(f"its events end with {SESSION_DELETED}, but its row has the status {row.status!r}")

@@ -102,6 +102,14 @@ class Ledger(ABC):
         """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth."""
 
     @abstractmethod
+    async def all_sessions(self, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+        """List every row of sessions, newest first, whatever its status and flags: nothing can be hidden from verification."""
+
+    @abstractmethod
+    async def is_listed(self, session: str) -> bool:
+        """Whether `sessions` lists a session without a filter; raises `SessionNotFound`."""
+
+    @abstractmethod
     async def count_sessions(
         self, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
     ) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fidelio.errors import BadRecord, RecordMismatch
+from fidelio.errors import BadRecord, ChainBroken, RecordMismatch
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request, verify_all, verify_session
+from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Change, NewEvent, Query
 from tests.support import proves
 from tests.support.ledgers import say, start
@@ -166,3 +167,32 @@ async def test_a_body_that_a_deletion_explains_is_no_problem(ledger: Ledger) -> 
     verdict = await verify_session(ledger, "s_a")
 
     assert (verdict.problems, verdict.not_covered, verdict.redacted) == ((), (), 5)
+
+
+@proves("chain.covers-every-session")
+async def test_no_flag_hides_a_session_from_verification(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    flag = "status = 'deleted'" if address.startswith("postgresql://") else "deleted = 1"
+    await tamper(address, f"UPDATE sessions SET {flag} WHERE id = 's_a'")
+
+    verdicts = {verdict.session: verdict async for verdict in verify_all(ledger)}
+
+    assert set(verdicts) == {"s_a", "s_up"}
+    assert "lists leave it out although it was not deleted: its row was changed" in verdicts["s_a"].problems  # type: ignore[union-attr]
+    await tamper(address, "UPDATE events SET $body = replace($body, 'quoted', 'forged')")
+    broken = [verdict.session async for verdict in verify_all(ledger) if isinstance(verdict, ChainBroken)]
+    assert broken == ["s_a"]
+
+
+@proves("chain.covers-every-session")
+async def test_a_deleted_session_that_lists_show_is_named_once(ledger: Ledger, address: str) -> None:
+    bind(ledger)
+    await start(ledger, "s_a")
+    await ledger.erase(["s_a"], actor="ada", reason="x")
+    await tamper(address, "UPDATE sessions SET status = 'active'")
+    await tamper(address, "UPDATE sessions SET " + ("reason = 'x'" if address.startswith("postgresql://") else "deleted = 0"))
+
+    (verdict,) = [verdict async for verdict in verify_all(ledger)]
+
+    assert isinstance(verdict, ChainVerdict)
+    assert "lists contain it although it was deleted: its row was changed" in verdict.problems

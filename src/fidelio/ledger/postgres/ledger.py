@@ -101,6 +101,8 @@ class PostgresLedger(Ledger):
     session = _reading(reads.read_session)
     session_by_name = _reading(reads.read_session_by_name)
     sessions = _reading(reads.list_sessions)
+    all_sessions = _reading(reads.list_all_sessions)
+    is_listed = _reading(reads.is_listed)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)
     events_naming = _reading(reads.list_events_naming)

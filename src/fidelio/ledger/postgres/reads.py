@@ -62,6 +62,23 @@ async def list_sessions(
     return to_page("sessions", rows, size, to_session)
 
 
+async def list_all_sessions(connection: Connection, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = await connection.fetch(
+        f"SELECT number, {SESSION} FROM sessions WHERE $1::bigint IS NULL OR number < $1 ORDER BY number DESC LIMIT $2",
+        before,
+        size + 1,
+    )
+    return to_page("sessions", rows, size, to_session)
+
+
+async def is_listed(connection: Connection, session: str) -> bool:
+    listed = await connection.fetchval(f"SELECT {NOT_DELETED} FROM sessions WHERE id = $1", session)
+    if listed is None:
+        raise session_not_found(session)
+    return bool(listed)
+
+
 async def count_sessions(
     connection: Connection, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
 ) -> int:

@@ -104,6 +104,23 @@ def list_sessions(
     return to_page("sessions", rows, size, to_session)
 
 
+_ALL = join_sql("SELECT key,", SESSION, "FROM sessions WHERE key < ? ORDER BY key DESC LIMIT ?")
+_AFTER_ALL = (1 << 63) - 1
+
+
+def list_all_sessions(connection: apsw.Connection, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = fetch(connection, _ALL, (_AFTER_ALL if before is None else before, size + 1))
+    return to_page("sessions", rows, size, to_session)
+
+
+def is_listed(connection: apsw.Connection, session: str) -> bool:
+    deleted = connection.execute("SELECT deleted FROM sessions WHERE id = ?", (session,)).get
+    if deleted is None:
+        raise session_not_found(session)
+    return bool(deleted == 0)
+
+
 def count_sessions(
     connection: apsw.Connection, *, kind: SessionKind | None = None, status: str | None = None, namespace: str | None = None
 ) -> int:
