@@ -139,10 +139,7 @@ class AnchorVerifier:
                 # A read from SQLite does not suspend: other tasks would wait for all sessions.
                 await asyncio.sleep(0)
             # The verification of the chain requires the head in the row to be its last event, so equal heads need no read.
-            if (
-                rows.get(head[0]) != head[1:]
-                and (finding := await self._check_head(head, known=head[0] in rows)) is not None
-            ):
+            if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head, known=head[0] in rows)) is not None:
                 yield finding
         async for finding in self._find_unlisted(anchor):
             yield finding

@@ -79,19 +79,24 @@ async def check_request(ledger: Ledger, request: Request) -> None:
             if entry["id"] == request.id:
                 expected = _add_entry(expected, entry)
     if not expected:
-        first = await ledger.events(request.session, limit=1)
-        if first and read_mark(first[0]) is not None and not await _has_old_events(ledger, request.session):
+        if not await _begins_unmarked(ledger, request.session):
             raise RecordMismatch(f"No event opened request {request.id}.", request.session)
         return
     if differences := find_differences(expected, describe_row(request)):
         raise RecordMismatch(f"{_describe_request(request.id, differences)}.", request.session)
 
 
-async def _has_old_events(ledger: Ledger, session: str) -> bool:
-    async for page in event_pages(ledger, session):
-        if any(event.raw is None or read_mark(event) is None for event in page):
-            return True
-    return False
+async def _begins_unmarked(ledger: Ledger, session: str) -> bool:
+    """Whether a session begins with events of an earlier version. Only its beginning counts: see `_Audit.unmarked`."""
+    first = await ledger.events(session, limit=1)
+    if not first or not first[0].redacted:
+        return bool(first) and not _is_marked(read_mark(first[0]))
+    left, named = await read_left(ledger, session)
+    return 1 in named and not _is_marked(left.get(1))
+
+
+def _is_marked(mark: Mark | None) -> bool:
+    return bool(mark) and "v" in mark
 
 
 def _iter_entries(event: Event) -> Iterable[Mark]:
@@ -124,7 +129,9 @@ class _Audit:
         self.documents: Counter[tuple[str, str, str | None]] = Counter()
         self.blobs: set[str] = set()
         self.session_mark: Mark | None = None
-        self.old_events = 0
+        # Events of an earlier version, which has only written before this one: the session begins with them.
+        self.unmarked = 0
+        self.is_marked = False
         self.row_seq = 0
         self.last_type = ""
         self.records = ledger.record_type(row.kind)
@@ -165,7 +172,8 @@ class _Audit:
         mark = (self.left.get(event.seq) if event.redacted else read_mark(event)) or {}
         is_forged = event.redacted and event.seq not in self.named
         # A body that was blanked must not pass as an old event, for which less is demanded.
-        self.old_events += "v" not in mark and not is_forged
+        if not is_forged:
+            self._count_mark(event, mark)
         self._add_mark(event, mark)
         if is_forged and len(self.blank) < MAX_LISTED:
             self.blank.append(event.seq)
@@ -173,6 +181,15 @@ class _Audit:
         self._fold(event)
         if event.seq == self.stored_seq:
             self.record_at_row = self.record
+
+    def _count_mark(self, event: Event, mark: Mark) -> None:
+        """Count the events of an earlier version. After an event with a mark there are none: whoever appends one forges it."""
+        if _is_marked(mark):
+            self.is_marked = True
+        elif not self.is_marked:
+            self.unmarked += 1
+        elif len(self.problems) < MAX_LISTED:
+            self.problems.append(f"event {event.seq} has no mark of the ledger, but an event before it has one")
 
     def _add_mark(self, event: Event, mark: Mark) -> None:
         if event.seq == 1:
@@ -193,8 +210,8 @@ class _Audit:
             self._report(f"event {event.seq} ({event.type}) cannot be folded into its record: {error!r:.100}")
 
     def _report(self, sentence: str) -> None:
-        """Report what differs: as not covered if events of an earlier version may be the reason."""
-        (self.not_covered if self.old_events else self.problems).append(sentence)
+        """Report what differs: as not covered if the session begins with events of an earlier version."""
+        (self.not_covered if self.unmarked else self.problems).append(sentence)
 
     # What is stored beside them
 
@@ -265,7 +282,7 @@ class _Audit:
         old = 0
         for row in rows:
             expected = self.requests.get(row.id)
-            if expected is None and self.old_events:
+            if expected is None and self.unmarked:
                 old += 1
             elif expected is None:
                 self.problems.append(f"request {row.id} is in the inbox, but no event opened it")

@@ -196,3 +196,26 @@ async def test_a_deleted_session_that_lists_show_is_named_once(ledger: Ledger, a
 
     assert isinstance(verdict, ChainVerdict)
     assert "lists contain it although it was deleted: its row was changed" in verdict.problems
+
+
+@proves("chain.not-covered")
+@pytest.mark.parametrize("redacted", [False, True])
+async def test_an_event_without_a_mark_does_not_turn_a_forged_record_into_an_old_one(
+    ledger: Ledger, address: str, monkeypatch: pytest.MonkeyPatch, redacted: bool
+) -> None:
+    await record_everything(ledger)
+    if redacted:
+        await ledger.redact("s_a", [1], actor="ada", reason="x")
+    monkeypatch.setattr("fidelio.ledger.encoding.add_marks", lambda _change, bodies, _digests, **_: bodies)
+    done = await ledger.append("s_a", NewEvent(type="other"))
+    monkeypatch.undo()
+    await tamper(address, "UPDATE sessions SET record = replace(record, 'quoted', 'forged')")
+    await tamper(address, "UPDATE requests SET id = 'r_9' WHERE id = 'r_2'")
+
+    verdict = await verify_session(ledger, "s_a")
+
+    assert verdict.not_covered == ()
+    assert f"event {done.session.last_seq} has no mark of the ledger, but an event before it has one" in verdict.problems
+    assert "its record differs from its events in: texts" in verdict.problems
+    with pytest.raises(RecordMismatch, match="No event opened request r_9"):
+        await check_request(ledger, await ledger.request("r_9"))
