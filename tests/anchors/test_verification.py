@@ -206,3 +206,15 @@ async def test_a_session_that_a_flag_hides_is_compared_too(
 
     assert [head[0] for head in created.anchor.statement.heads] == ["a", "b"]
     assert problems(await verify(service, directory)) == [("rewritten", "b", 5)]
+
+
+@proves("anchors.heads")
+async def test_an_anchor_signs_the_whole_chain_of_a_session_whose_row_was_set_back(
+    ledger: Ledger, service: AnchorService, home: Home, directory: Path
+) -> None:
+    await fill(ledger, "a")
+    events = await ledger.events("a")
+    with open_file(home.ledger) as database:
+        database.execute("UPDATE sessions SET last_seq = 2, head = ?", (events[1].hash,))
+
+    assert (await service.create(str(directory))).anchor.statement.heads == (("a", 5, events[4].hash.hex()),)

@@ -17,9 +17,8 @@ from fidelio.anchors.time_stamps import TimeStampVerdict, verify_time_stamp
 from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.audit import iter_sessions
-from fidelio.ledger.model import Event, Session
-from fidelio.ledger.paging import PAGE
+from fidelio.ledger.model import Event, SessionHead
+from fidelio.ledger.paging import PAGE, all_pages
 
 Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
 Signer = Literal["pinned", "home", "unknown", "forged"]
@@ -138,21 +137,22 @@ class AnchorVerifier:
             if number % PAGE == 0:
                 # A read from SQLite does not suspend: other tasks would wait for all sessions.
                 await asyncio.sleep(0)
-            # The verification of the chain requires the head in the row to be its last event, so equal heads need no read.
+            # The verification of the chains reads the same events, so equal heads need no other read.
             if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head, known=head[0] in rows)) is not None:
                 yield finding
         async for finding in self._find_unlisted(anchor):
             yield finding
 
     async def _load_rows(self) -> dict[str, tuple[int, str]]:
-        """The last sequence number and the head of every session, or of the session that is compared; cached."""
+        """The last event of every session, or of the session that is compared; cached."""
         if self._rows is None:
-            sessions = iter_sessions(self._ledger) if self._session is None else self._iter_session(self._session)
-            self._rows = {session.id: (session.last_seq, session.head.hex()) async for session in sessions}
+            heads = all_pages(self._ledger.heads) if self._session is None else self._iter_head(self._session)
+            self._rows = {head.session: (head.seq, head.hash.hex()) async for head in heads}
         return self._rows
 
-    async def _iter_session(self, session: str) -> AsyncIterator[Session]:
-        yield await self._ledger.session(session)
+    async def _iter_head(self, session: str) -> AsyncIterator[SessionHead]:
+        row = await self._ledger.session(session)
+        yield SessionHead(row.id, row.last_seq, row.head)
 
     def _select(self, heads: Collection[Head]) -> Collection[Head]:
         return heads if self._session is None else [head for head in heads if head[0] == self._session]

@@ -150,6 +150,7 @@ class _Audit:
                 self._add(event)
         # Another process may append while the pages are read: the head read first may lie before the end of the chain.
         verdict = verifier.finish([self.row.head, *heads] if self.row.last_seq else heads)
+        await self._compare_end(verdict)
         await self._compare()
         return replace(verdict, problems=tuple(self.problems), not_covered=tuple(self.not_covered))
 
@@ -212,6 +213,17 @@ class _Audit:
     def _report(self, sentence: str) -> None:
         """Report what differs: as not covered if the session begins with events of an earlier version."""
         (self.not_covered if self.unmarked else self.problems).append(sentence)
+
+    async def _compare_end(self, verdict: ChainVerdict) -> None:
+        """Demand that the row names the last event: an earlier one would let the next anchor sign only a part of the chain.
+
+        While another process appends, the pages end with the row of the first or of the second read, or between them.
+        """
+        now = await self.ledger.session(self.row.id)
+        first, last = (self.row.last_seq, self.row.head), (now.last_seq, now.head)
+        is_between = self.row.last_seq < verdict.events < now.last_seq
+        if (verdict.events, verdict.head) not in (first, last) and not is_between:
+            self.problems.append(f"its row says that it ends with event {now.last_seq}, but its last event is {verdict.events}")
 
     # What is stored beside them
 

@@ -25,6 +25,7 @@ from fidelio.ledger.model import (
     Request,
     RequestState,
     Session,
+    SessionHead,
     SessionKind,
     Settlement,
 )
@@ -104,6 +105,10 @@ class Ledger(ABC):
     @abstractmethod
     async def all_sessions(self, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
         """List every row of sessions, newest first, whatever its status and flags: nothing can be hidden from verification."""
+
+    @abstractmethod
+    async def heads(self, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
+        """List the heads of the sessions of `all_sessions`, read from their events and not from their rows."""
 
     @abstractmethod
     async def is_listed(self, session: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fidelio.errors import BadRecord, ChainBroken, RecordMismatch
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request, verify_all, verify_session
-from fidelio.ledger.chain import ChainVerdict
-from fidelio.ledger.model import Change, NewEvent, Query
+from fidelio.ledger.chain import ChainVerdict, hash_session_id
+from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Query, SessionHead
 from tests.support import proves
 from tests.support.ledgers import say, start
 from tests.support.tampering import ASKED, Notes, bind, record_everything, tamper
@@ -38,6 +40,11 @@ FORGERIES = {
     "its row has the status 'completed'": "UPDATE sessions SET status = 'completed' WHERE id = 's_a'",
     "its row has the status 'active' ('why')": "UPDATE sessions SET reason = 'why' WHERE id = 's_a'",
     "its row says that it was deleted": "UPDATE sessions SET status = 'deleted' WHERE id = 's_a'",
+    "its row says that it ends with event 3, but its last event is 5": (
+        "UPDATE sessions SET last_seq = 3, head = (SELECT hash FROM events WHERE session = 's_a' AND seq = 3) WHERE id = 's_a'"
+    ),
+    "its row says that it ends with event 4, but its last event is 5": "UPDATE sessions SET last_seq = 4 WHERE id = 's_a'",
+    "its row says that it ends with event 0, but its last event is 5": "UPDATE sessions SET last_seq = 0 WHERE id = 's_a'",
     "its row has the name 'otto'": "UPDATE sessions SET name = 'otto' WHERE id = 's_a'",
     "its row has the namespace 'm'": "UPDATE sessions SET namespace = 'm' WHERE id = 's_a'",
     "its row has the parent None": "UPDATE sessions SET parent = NULL WHERE id = 's_a'",
@@ -219,3 +226,33 @@ async def test_an_event_without_a_mark_does_not_turn_a_forged_record_into_an_old
     assert "its record differs from its events in: texts" in verdict.problems
     with pytest.raises(RecordMismatch, match="No event opened request r_9"):
         await check_request(ledger, await ledger.request("r_9"))
+
+
+@proves("chain.covers-every-session")
+async def test_a_session_that_grows_while_it_is_read_holds(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    await record_everything(ledger)
+    read = type(ledger).events
+
+    async def read_slowly(self: Ledger, session: str, **options: Any) -> tuple[Event, ...]:
+        await ledger.append(session, NewEvent(type="other"))
+        found = await read(self, session, **options)
+        await ledger.append(session, NewEvent(type="other"))
+        return found
+
+    monkeypatch.setattr(type(ledger), "events", read_slowly)
+
+    assert (await verify_session(ledger, "s_a")).problems == ()
+
+
+@proves("chain.covers-every-session")
+async def test_heads_are_read_from_the_events(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await ledger.commit(Change(session="s_new", create=NewSession(kind="workflow")))
+    last = (await ledger.events("s_a"))[-1]
+    await tamper(address, "UPDATE sessions SET last_seq = 1 WHERE id = 's_a'")
+
+    page = await ledger.heads(limit=2)
+    rest = await ledger.heads(cursor=page.next)
+
+    assert page.items == (SessionHead("s_new", 0, hash_session_id("s_new")), SessionHead("s_a", 5, last.hash))
+    assert ([head.session for head in rest.items], rest.next) == (["s_up"], None)

@@ -101,6 +101,7 @@ class SqliteLedger(Ledger):
     session_by_name = _reading(reads.read_session_by_name)
     sessions = _reading(reads.list_sessions)
     all_sessions = _reading(reads.list_all_sessions)
+    heads = _reading(reads.list_heads)
     is_listed = _reading(reads.is_listed)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)

@@ -15,9 +15,9 @@ import apsw
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
-from fidelio.ledger.model import Event, Page, Session, SessionKind
+from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
-from fidelio.ledger.rows import SESSION, to_event, to_page, to_session
+from fidelio.ledger.rows import SESSION, to_event, to_head, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_errors
@@ -112,6 +112,19 @@ def list_all_sessions(connection: apsw.Connection, *, cursor: str | None = None,
     before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
     rows = fetch(connection, _ALL, (_AFTER_ALL if before is None else before, size + 1))
     return to_page("sessions", rows, size, to_session)
+
+
+_HEADS = """
+SELECT s.key, s.id, e.seq, e.hash FROM sessions AS s
+LEFT JOIN events AS e ON e.session = s.id AND e.seq = (SELECT max(seq) FROM events WHERE session = s.id)
+WHERE s.key < ? ORDER BY s.key DESC LIMIT ?
+"""
+
+
+def list_heads(connection: apsw.Connection, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = fetch(connection, _HEADS, (_AFTER_ALL if before is None else before, size + 1))
+    return to_page("sessions", rows, size, to_head)
 
 
 def is_listed(connection: apsw.Connection, session: str) -> bool:
