@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken, LedgerDamaged, RecordMismatch, SessionNotFound
-from fidelio.ledger.chain import ChainVerdict, ChainVerifier
+from fidelio.ledger.chain import ChainVerdict, ChainVerifier, hash_session_id
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
 from fidelio.ledger.marks import OPEN, Mark, describe_row, find_differences, read_mark
@@ -57,6 +57,16 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[ChainVerdict | ChainBroken
         except (LedgerDamaged, SessionNotFound) as error:
             # Not found by the id in its own row: an index is damaged. One damaged session does not hide the others.
             yield ChainBroken(session.id, 1, f"or a later one cannot be read ({error.sentence})")
+    for stray in await ledger.stray_sessions():
+        yield await _describe_stray(ledger, stray)
+
+
+async def _describe_stray(ledger: Ledger, session: str) -> ChainVerdict:
+    """The verdict of a session without a row: it cannot be verified, and no list shows it."""
+    requests = (await ledger.requests(session=session, state=None, limit=MAX_LISTED)).items
+    names = f" ({', '.join(request.id for request in requests)})" if requests else ""
+    problem = f"it has no row, but events, documents or requests{names} belong to it"
+    return ChainVerdict(session, 0, hash_session_id(session), 0, problems=(problem,))
 
 
 async def iter_sessions(ledger: Ledger) -> AsyncIterator[Session]:
@@ -88,15 +98,18 @@ async def check_request(ledger: Ledger, request: Request) -> None:
 
 async def _begins_unmarked(ledger: Ledger, session: str) -> bool:
     """Whether a session begins with events of an earlier version. Only its beginning counts: see `_Audit.unmarked`."""
-    first = await ledger.events(session, limit=1)
+    try:
+        first = await ledger.events(session, limit=1)
+    except SessionNotFound:
+        return False
     if not first or not first[0].redacted:
-        return bool(first) and not _is_marked(read_mark(first[0]))
+        return not first or not _is_marked(read_mark(first[0]))
     left, named = await read_left(ledger, session)
     return 1 in named and not _is_marked(left.get(1))
 
 
 def _is_marked(mark: Mark | None) -> bool:
-    return bool(mark) and "v" in mark
+    return mark is not None and "v" in mark
 
 
 def _iter_entries(event: Event) -> Iterable[Mark]:

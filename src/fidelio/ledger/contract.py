@@ -111,6 +111,10 @@ class Ledger(ABC):
         """List the heads of the sessions of `all_sessions`, read from their events and not from their rows."""
 
     @abstractmethod
+    async def stray_sessions(self) -> tuple[str, ...]:
+        """List the first 1,000 ids that events, requests or documents name as their session although it has no row."""
+
+    @abstractmethod
     async def is_listed(self, session: str) -> bool:
         """Whether `sessions` lists a session without a filter; raises `SessionNotFound`."""
 

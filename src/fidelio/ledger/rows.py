@@ -20,6 +20,12 @@ from fidelio.ledger.paging import encode_cursor
 T = TypeVar("T")
 
 SESSION = "id, kind, namespace, name, parent, status, reason, record, last_seq, head, created_at, updated_at"
+STRAY_SESSIONS = """
+SELECT DISTINCT session FROM events WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+UNION SELECT session FROM requests WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+UNION SELECT session FROM document_versions WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+ORDER BY session LIMIT 1000
+"""
 VERSION = "space, path, version, digest, author, time"
 
 

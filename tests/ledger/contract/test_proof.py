@@ -256,3 +256,19 @@ async def test_heads_are_read_from_the_events(ledger: Ledger, address: str) -> N
 
     assert page.items == (SessionHead("s_new", 0, hash_session_id("s_new")), SessionHead("s_a", 5, last.hash))
     assert ([head.session for head in rest.items], rest.next) == (["s_up"], None)
+
+
+@proves("chain.covers-every-session")
+async def test_what_belongs_to_no_session_is_named(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await tamper(address, "UPDATE requests SET session = 's_gone' WHERE id = 'r_2'")
+    await tamper(address, "DELETE FROM sessions WHERE id = 's_up'")
+
+    verdicts = {verdict.session: verdict async for verdict in verify_all(ledger)}
+
+    assert {session: verdict.problems for session, verdict in verdicts.items() if session != "s_a"} == {  # type: ignore[union-attr]
+        "s_gone": ("it has no row, but events, documents or requests (r_2) belong to it",),
+        "s_up": ("it has no row, but events, documents or requests belong to it",),
+    }
+    with pytest.raises(RecordMismatch, match="No event opened request r_2"):
+        await check_request(ledger, await ledger.request("r_2"))

@@ -10,7 +10,7 @@ from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.apply import EVENT, require_session
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.rows import SESSION, to_event, to_head, to_page, to_session
+from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 
 # Must imply the WHERE clause of the partial indexes, or the planner does not use them.
 NOT_DELETED = "status <> 'deleted'"
@@ -82,6 +82,10 @@ WHERE $1::bigint IS NULL OR s.number < $1 ORDER BY s.number DESC LIMIT $2
 async def list_heads(connection: Connection, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
     before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
     return to_page("sessions", await connection.fetch(_HEADS, before, size + 1), size, to_head)
+
+
+async def list_stray_sessions(connection: Connection) -> tuple[str, ...]:
+    return tuple([row["session"] for row in await connection.fetch(STRAY_SESSIONS)])
 
 
 async def is_listed(connection: Connection, session: str) -> bool:

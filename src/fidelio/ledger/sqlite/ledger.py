@@ -102,6 +102,7 @@ class SqliteLedger(Ledger):
     sessions = _reading(reads.list_sessions)
     all_sessions = _reading(reads.list_all_sessions)
     heads = _reading(reads.list_heads)
+    stray_sessions = _reading(reads.list_stray_sessions)
     is_listed = _reading(reads.is_listed)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)

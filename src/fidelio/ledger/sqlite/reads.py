@@ -17,7 +17,7 @@ from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
 from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
-from fidelio.ledger.rows import SESSION, to_event, to_head, to_page, to_session
+from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_errors
@@ -125,6 +125,10 @@ def list_heads(connection: apsw.Connection, *, cursor: str | None = None, limit:
     before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
     rows = fetch(connection, _HEADS, (_AFTER_ALL if before is None else before, size + 1))
     return to_page("sessions", rows, size, to_head)
+
+
+def list_stray_sessions(connection: apsw.Connection) -> tuple[str, ...]:
+    return tuple([session for (session,) in fetch(connection, STRAY_SESSIONS)])
 
 
 def is_listed(connection: apsw.Connection, session: str) -> bool:
