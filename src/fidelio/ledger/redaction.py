@@ -8,6 +8,7 @@ structure (ids, states, names of the definition). Record and requests are then c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 32
 # The key of the mark of `event.redacted` with what is left of the events, by sequence number.
 LEFT = "left"
+# The key of the body of a first event with the digest of the definition: content of files, and no text of an agent or a person.
+_SNAPSHOT = "snapshot"
 _OPEN_KEYS = ("id", "opened", "question", "options", "rest")
 _CLOSE_KEYS = ("id", *OPEN)
 
@@ -42,11 +45,15 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """A redaction to carry out: its change, the events to erase, and the requests as they are after it."""
+    """A redaction to carry out: its change, the events to erase, and the requests as they are after it.
+
+    `kept` are the digests of the blobs that what is left of the events still refers to.
+    """
 
     change: Change
     seqs: tuple[int, ...]
     requests: tuple[Request, ...]
+    kept: tuple[str, ...] = ()
 
 
 def view_events(events: Iterable[Event], left: Mapping[int, Mark]) -> list[EventView | Event]:
@@ -89,6 +96,14 @@ async def read_left(ledger: Ledger, session: str) -> tuple[dict[int, Mark], set[
     return left, named
 
 
+async def read_body(ledger: Ledger, event: Event) -> dict[str, Any]:
+    """The body of an event, or what a redaction has left of it."""
+    if not event.redacted:
+        return event.body
+    left, _ = await read_left(ledger, event.session)
+    return dict(left.get(event.seq, {}).get("body", {}))
+
+
 async def redact_events(
     ledger: Ledger, carry_out: Callable[[Redaction], Awaitable[CommitResult]], session: str, seqs: Sequence[int], **why: str
 ) -> CommitResult:
@@ -112,14 +127,25 @@ async def _plan(ledger: Ledger, change: Change, seqs: tuple[int, ...]) -> Redact
     left = {event.seq: _describe_left(event, records, entries.get(event.seq, [])) for event in erased}
     change = replace(change, expect=row.last_seq, marks={LEFT: {str(seq): mark for seq, mark in left.items()}})
     before, _ = await read_left(ledger, row.id)
-    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after)
+    kept = tuple(sorted({digest for mark in left.values() for digest in mark.get("blobs", ())}))
+    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after, kept)
 
 
 def _describe_left(event: Event, records: RecordType[Any] | None, requests: list[Mark]) -> Mark:
     mark = read_mark(event)
     rest: Mark = {key: mark[key] for key in ("session", "documents") if key in mark} if mark else {}
-    body = {} if records is None else {"body": blank_body(event.body, records.structure)}
-    return {**({"v": VERSION} if mark else {}), **rest, **body, **({"requests": requests} if requests else {})}
+    body = {} if records is None else {"body": _blank_event(event, records.structure)}
+    digest = body.get("body", {}).get(_SNAPSHOT)
+    blobs = {"blobs": [digest]} if digest else {}
+    return {**({"v": VERSION} if mark else {}), **rest, **body, **blobs, **({"requests": requests} if requests else {})}
+
+
+def _blank_event(event: Event, structure: Collection[str]) -> dict[str, Any]:
+    """What is left of the body of an event. The definition of a session stays: it could not go on without it."""
+    body = event.body
+    digest = body.get(_SNAPSHOT)
+    is_digest = event.seq == 1 and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest) is not None
+    return {**blank_body(body, structure), **({_SNAPSHOT: digest} if is_digest else {})}
 
 
 def _add_record(
