@@ -218,3 +218,22 @@ async def test_an_anchor_signs_the_whole_chain_of_a_session_whose_row_was_set_ba
         database.execute("UPDATE sessions SET last_seq = 2, head = ?", (events[1].hash,))
 
     assert (await service.create(str(directory))).anchor.statement.heads == (("a", 5, events[4].hash.hex()),)
+
+
+@proves("anchors.redacted-since")
+async def test_what_was_redacted_after_an_anchor_is_named_and_no_contradiction(
+    ledger: Ledger, service: AnchorService, directory: Path
+) -> None:
+    await fill(ledger, "a", "b", "c")
+    await ledger.redact("c", [2], actor="person:x", reason="")
+    await service.create(str(directory))
+    await say(ledger, "a", {"later": True})
+    await ledger.redact("a", [2, 4, 6], actor="person:x", reason="")
+    await say(ledger, "c", {"later": True})
+
+    verdicts = await verify(service, directory)
+
+    assert (verdicts.holds, problems(verdicts)) == (True, [])
+    assert verdicts.anchors[0].notes == (
+        "session a: events 2, 4 redacted after this anchor; what is left of the text is not proven by it",
+    )

@@ -17,8 +17,10 @@ from fidelio.anchors.time_stamps import TimeStampVerdict, verify_time_stamp
 from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
+from fidelio.ledger.encoding import REDACTED
 from fidelio.ledger.model import Event, SessionHead
 from fidelio.ledger.paging import PAGE, all_pages
+from fidelio.ledger.redaction import read_seqs
 
 Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
 Signer = Literal["pinned", "home", "unknown", "forged"]
@@ -37,7 +39,10 @@ class Contradiction(msgspec.Struct, frozen=True):
 
 
 class AnchorVerdict(msgspec.Struct, frozen=True):
-    """Result of an anchor. `findings` are the first contradictions, and `count` is the number of all."""
+    """Result of an anchor. `findings` are the first contradictions, and `count` is the number of all.
+
+    `notes` name the events whose bodies were erased after the anchor: it proves their hashes, and not what is left of them.
+    """
 
     source: str
     number: int
@@ -48,6 +53,7 @@ class AnchorVerdict(msgspec.Struct, frozen=True):
     findings: tuple[Contradiction, ...] = ()
     count: int = 0
     time_stamp: TimeStampVerdict | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -113,6 +119,7 @@ class AnchorVerifier:
             tuple(findings),
             count,
             stamp,
+            tuple(await self._find_redacted(statement.heads)) if signer in ("pinned", "home") else (),
         )
 
     def find_gaps(self) -> list[str]:
@@ -174,6 +181,16 @@ class AnchorVerifier:
         self._confirmed[session] = head
         return None
 
+    async def _find_redacted(self, heads: Collection[Head]) -> list[str]:
+        """Name the events that were redacted after an anchor. Somebody who writes the database can invent what is left."""
+        rows, notes = await self._load_rows(), list[str]()
+        for session, seq, hash_ in self._select(heads):
+            if len(notes) < _MAX_FINDINGS and session in rows and rows[session] != (seq, hash_):
+                later = await self._ledger.events(session, after=seq, types=(REDACTED,), limit=PAGE)
+                erased = sorted({number for event in later for number in read_seqs(event) if number <= seq})
+                notes += [_describe_redacted(session, erased)] if erased else []
+        return notes
+
     async def _read_event(self, session: str, seq: int) -> tuple[Event, ...]:
         try:
             return await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
@@ -202,6 +219,11 @@ class AnchorVerifier:
             events = await self._ledger.events(session, limit=1)
             self._first_events[session] = (events[0].position, events[0].time) if events else (_AFTER_ALL, _AFTER_ALL)
         return self._first_events[session]
+
+
+def _describe_redacted(session: str, seqs: Collection[int]) -> str:
+    names = f"event{'s' if len(seqs) > 1 else ''} {', '.join(map(str, seqs))}"
+    return f"session {session}: {names} redacted after this anchor; what is left of the text is not proven by it"
 
 
 # A session whose events are missing is reported by the verification of its chain.

@@ -81,16 +81,22 @@ def _blank_item(key: str, item: Any, structure: Collection[str]) -> Any:
     return type(item)() if isinstance(item, dict | list) else blank_body(item, structure)
 
 
+def read_seqs(event: Event) -> set[int]:
+    """The numbers of the earlier events that an event `event.redacted` names."""
+    try:
+        seqs = event.body.get("seqs")
+    except LedgerDamaged:
+        # A body that was changed names nothing; the verification of the chain says so.
+        return set()
+    return {seq for seq in seqs if isinstance(seq, int) and seq < event.seq} if isinstance(seqs, list) else set()
+
+
 async def read_left(ledger: Ledger, session: str) -> tuple[dict[int, Mark], set[int]]:
     """What earlier redactions of a session have left of its events, and the numbers of all events that they name."""
     left: dict[int, Mark] = {}
     named: set[int] = set()
     for event in await all_events(ledger, session, types=(REDACTED,)):
-        try:
-            named |= {seq for seq in event.body.get("seqs", ()) if seq < event.seq}
-        except LedgerDamaged:
-            # A body that was changed names nothing; the verification of the chain says so.
-            continue
+        named |= read_seqs(event)
         rest = (read_mark(event) or {}).get(LEFT, {})
         left |= {int(seq): mark for seq, mark in rest.items() if int(seq) not in left}
     return left, named
