@@ -192,3 +192,48 @@ async def test_an_empty_ledger_can_be_anchored(service: AnchorService, directory
 
     assert (created.anchor.statement.heads, created.anchor.statement.ledger) == ((), "")
     assert (await verify(service, directory)).holds
+
+
+@proves("anchors.proof", "chain.covers-every-session")
+async def test_a_session_that_a_flag_hides_is_compared_too(
+    ledger: Ledger, service: AnchorService, home: Home, directory: Path
+) -> None:
+    await fill(ledger, "a", "b")
+    with open_file(home.ledger) as database:
+        database.execute("UPDATE sessions SET deleted = 1 WHERE id = 'b'")
+    created = await service.create(str(directory))
+    rewrite(home.ledger, "b", 3, '{"number":99}')
+
+    assert [head[0] for head in created.anchor.statement.heads] == ["a", "b"]
+    assert problems(await verify(service, directory)) == [("rewritten", "b", 5)]
+
+
+@proves("anchors.heads")
+async def test_an_anchor_signs_the_whole_chain_of_a_session_whose_row_was_set_back(
+    ledger: Ledger, service: AnchorService, home: Home, directory: Path
+) -> None:
+    await fill(ledger, "a")
+    events = await ledger.events("a")
+    with open_file(home.ledger) as database:
+        database.execute("UPDATE sessions SET last_seq = 2, head = ?", (events[1].hash,))
+
+    assert (await service.create(str(directory))).anchor.statement.heads == (("a", 5, events[4].hash.hex()),)
+
+
+@proves("anchors.redacted-since")
+async def test_what_was_redacted_after_an_anchor_is_named_and_no_contradiction(
+    ledger: Ledger, service: AnchorService, directory: Path
+) -> None:
+    await fill(ledger, "a", "b", "c")
+    await ledger.redact("c", [2], actor="person:x", reason="")
+    await service.create(str(directory))
+    await say(ledger, "a", {"later": True})
+    await ledger.redact("a", [2, 4, 6], actor="person:x", reason="")
+    await say(ledger, "c", {"later": True})
+
+    verdicts = await verify(service, directory)
+
+    assert (verdicts.holds, problems(verdicts)) == (True, [])
+    assert verdicts.anchors[0].notes == (
+        "session a: events 2, 4 redacted after this anchor; what is left of the text is not proven by it",
+    )

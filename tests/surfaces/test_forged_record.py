@@ -44,6 +44,22 @@ async def test_a_changed_question_is_not_shown_and_not_answered(request_id: str,
     assert "was changed outside of Fidelio" in answered.stderr
 
 
+@proves("chain.covers-requests-at-use", "chain.covers-every-session")
+async def test_a_request_without_a_session_does_not_hide_the_others(request_id: str, fidelio: Fidelio, home: Path) -> None:
+    columns = "kind, question, options, subject, detail, state, answer, answered_by, channel, assurance, opened_at"
+    change(
+        home, f"INSERT INTO requests (id, session, about, {columns}) SELECT 'r_stray', 's_gone', 'x', {columns} FROM requests"
+    )
+
+    listed, as_json, verified = fidelio("inbox"), fidelio("inbox", "--json"), fidelio("verify", "--all")
+
+    assert (listed.returncode, as_json.returncode, verified.returncode) == (0, 0, 3)
+    assert f"answer {request_id} OPTION" in listed.stdout
+    assert "! No event opened request r_stray" in listed.stdout
+    assert "mismatch" in json.loads(as_json.stdout)["requests"][1]
+    assert "it has no row, but events, documents or requests (r_stray) belong to it" in verified.stderr
+
+
 @proves("chain.covers-requests-at-use")
 async def test_a_changed_question_is_not_put_to_the_person_at_the_client(
     request_id: str, environ: dict[str, str], home: Path

@@ -23,7 +23,7 @@ from fidelio.errors import AnchorProblem, Command, Hint, UsageProblem
 from fidelio.home import Home
 from fidelio.ids import new_id
 from fidelio.ledger import Ledger
-from fidelio.ledger.audit import iter_sessions
+from fidelio.ledger.paging import all_pages
 from fidelio.locks import FileLock
 from fidelio.tokens.keyring import FileKeys
 
@@ -133,8 +133,9 @@ class AnchorService:
         # The position is read first: a session that begins meanwhile may be missing in the list, and lies after it.
         position, time = await self.newest_position(), self._clock()
         heads: dict[str, Head] = {}
-        async for session in iter_sessions(self._ledger):
-            heads[session.id] = (session.id, session.last_seq, session.head.hex())
+        # Not from the rows: a row that names an earlier event would leave the rest of its chain unsigned.
+        async for head in all_pages(self._ledger.heads):
+            heads[head.session] = (head.session, head.seq, head.hash.hex())
         key = public_key(self._keys.active().secret).hex()
         ledger = await first_event_hash(self._ledger)
         return Statement(

@@ -17,9 +17,10 @@ from fidelio.anchors.time_stamps import TimeStampVerdict, verify_time_stamp
 from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
-from fidelio.ledger.audit import iter_sessions
-from fidelio.ledger.model import Session
-from fidelio.ledger.paging import PAGE
+from fidelio.ledger.encoding import REDACTED
+from fidelio.ledger.model import Event, SessionHead
+from fidelio.ledger.paging import PAGE, all_pages
+from fidelio.ledger.redaction import read_seqs
 
 Problem = Literal["ledger", "missing", "cut", "rewritten", "inserted", "uncovered"]
 Signer = Literal["pinned", "home", "unknown", "forged"]
@@ -38,7 +39,10 @@ class Contradiction(msgspec.Struct, frozen=True):
 
 
 class AnchorVerdict(msgspec.Struct, frozen=True):
-    """Result of an anchor. `findings` are the first contradictions, and `count` is the number of all."""
+    """Result of an anchor. `findings` are the first contradictions, and `count` is the number of all.
+
+    `notes` name the events whose bodies were erased after the anchor: it proves their hashes, and not what is left of them.
+    """
 
     source: str
     number: int
@@ -49,6 +53,7 @@ class AnchorVerdict(msgspec.Struct, frozen=True):
     findings: tuple[Contradiction, ...] = ()
     count: int = 0
     time_stamp: TimeStampVerdict | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -114,6 +119,7 @@ class AnchorVerifier:
             tuple(findings),
             count,
             stamp,
+            tuple(await self._find_redacted(statement.heads)) if signer in ("pinned", "home") else (),
         )
 
     def find_gaps(self) -> list[str]:
@@ -138,35 +144,34 @@ class AnchorVerifier:
             if number % PAGE == 0:
                 # A read from SQLite does not suspend: other tasks would wait for all sessions.
                 await asyncio.sleep(0)
-            # The verification of the chain requires the head in the row to be its last event, so equal heads need no read.
-            if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head)) is not None:
+            # The verification of the chains reads the same events, so equal heads need no other read.
+            if rows.get(head[0]) != head[1:] and (finding := await self._check_head(head, known=head[0] in rows)) is not None:
                 yield finding
         async for finding in self._find_unlisted(anchor):
             yield finding
 
     async def _load_rows(self) -> dict[str, tuple[int, str]]:
-        """The last sequence number and the head of every session, or of the session that is compared; cached."""
+        """The last event of every session, or of the session that is compared; cached."""
         if self._rows is None:
-            sessions = iter_sessions(self._ledger) if self._session is None else self._iter_session(self._session)
-            self._rows = {session.id: (session.last_seq, session.head.hex()) async for session in sessions}
+            heads = all_pages(self._ledger.heads) if self._session is None else self._iter_head(self._session)
+            self._rows = {head.session: (head.seq, head.hash.hex()) async for head in heads}
         return self._rows
 
-    async def _iter_session(self, session: str) -> AsyncIterator[Session]:
-        yield await self._ledger.session(session)
+    async def _iter_head(self, session: str) -> AsyncIterator[SessionHead]:
+        row = await self._ledger.session(session)
+        yield SessionHead(row.id, row.last_seq, row.head)
 
     def _select(self, heads: Collection[Head]) -> Collection[Head]:
         return heads if self._session is None else [head for head in heads if head[0] == self._session]
 
-    async def _check_head(self, head: Head) -> Contradiction | None:
+    async def _check_head(self, head: Head, *, known: bool) -> Contradiction | None:
         session, seq, expected = head
         if self._confirmed.get(session) == head:
             return None
-        try:
-            # Without its row a session is missing, even if there are events of it: nothing lists or verifies it.
-            await self._ledger.session(session)
-            events = await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
-        except SessionNotFound:
+        # Its chain is verified only if it is among all rows. Without its row it is missing, even if there are events of it.
+        if not known:
             return Contradiction("missing", session, seq, f"is missing; it had {seq} events")
+        events = await self._read_event(session, seq)
         if seq and (not events or events[0].seq != seq):
             return Contradiction("cut", session, seq, f"lacks event {seq}, which was signed: its end was cut off")
         if seq and events[0].hash.hex() != expected:
@@ -175,6 +180,22 @@ class AnchorVerifier:
             )
         self._confirmed[session] = head
         return None
+
+    async def _find_redacted(self, heads: Collection[Head]) -> list[str]:
+        """Name the events that were redacted after an anchor. Somebody who writes the database can invent what is left."""
+        rows, notes = await self._load_rows(), list[str]()
+        for session, seq, hash_ in self._select(heads):
+            if len(notes) < _MAX_FINDINGS and session in rows and rows[session] != (seq, hash_):
+                later = await self._ledger.events(session, after=seq, types=(REDACTED,), limit=PAGE)
+                erased = sorted({number for event in later for number in read_seqs(event) if number <= seq})
+                notes += [_describe_redacted(session, erased)] if erased else []
+        return notes
+
+    async def _read_event(self, session: str, seq: int) -> tuple[Event, ...]:
+        try:
+            return await self._ledger.events(session, after=seq - 1, limit=1) if seq else ()
+        except SessionNotFound:
+            return ()
 
     async def _find_unlisted(self, anchor: Anchor) -> AsyncIterator[Contradiction]:
         """Find sessions that the anchor would list if they had existed then."""
@@ -198,6 +219,11 @@ class AnchorVerifier:
             events = await self._ledger.events(session, limit=1)
             self._first_events[session] = (events[0].position, events[0].time) if events else (_AFTER_ALL, _AFTER_ALL)
         return self._first_events[session]
+
+
+def _describe_redacted(session: str, seqs: Collection[int]) -> str:
+    names = f"event{'s' if len(seqs) > 1 else ''} {', '.join(map(str, seqs))}"
+    return f"session {session}: {names} redacted after this anchor; what is left of the text is not proven by it"
 
 
 # A session whose events are missing is reported by the verification of its chain.

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken, LedgerDamaged, RecordMismatch, SessionNotFound
-from fidelio.ledger.chain import ChainVerdict, ChainVerifier
+from fidelio.ledger.chain import ChainVerdict, ChainVerifier, hash_session_id
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
 from fidelio.ledger.marks import OPEN, Mark, describe_row, find_differences, read_mark
@@ -57,13 +57,25 @@ async def verify_all(ledger: Ledger) -> AsyncIterator[ChainVerdict | ChainBroken
         except (LedgerDamaged, SessionNotFound) as error:
             # Not found by the id in its own row: an index is damaged. One damaged session does not hide the others.
             yield ChainBroken(session.id, 1, f"or a later one cannot be read ({error.sentence})")
+    for stray in await ledger.stray_sessions():
+        yield await _describe_stray(ledger, stray)
+
+
+async def _describe_stray(ledger: Ledger, session: str) -> ChainVerdict:
+    """The verdict of a session without a row: it cannot be verified, and no list shows it."""
+    requests = (await ledger.requests(session=session, state=None, limit=MAX_LISTED)).items
+    names = f" ({', '.join(request.id for request in requests)})" if requests else ""
+    problem = f"it has no row, but events, documents or requests{names} belong to it"
+    return ChainVerdict(session, 0, hash_session_id(session), 0, problems=(problem,))
 
 
 async def iter_sessions(ledger: Ledger) -> AsyncIterator[Session]:
-    """Iterate over all sessions, including deleted sessions: their bodies are erased, but their chains stay verifiable."""
-    for status in (None, DELETED):
-        async for session in all_pages(partial(ledger.sessions, status=status)):
-            yield session
+    """Iterate over all sessions, including deleted sessions: their bodies are erased, but their chains stay verifiable.
+
+    No flag of a row decides here: whoever can set it could hide the session.
+    """
+    async for session in all_pages(ledger.all_sessions):
+        yield session
 
 
 async def check_request(ledger: Ledger, request: Request) -> None:
@@ -77,19 +89,27 @@ async def check_request(ledger: Ledger, request: Request) -> None:
             if entry["id"] == request.id:
                 expected = _add_entry(expected, entry)
     if not expected:
-        first = await ledger.events(request.session, limit=1)
-        if first and read_mark(first[0]) is not None and not await _has_old_events(ledger, request.session):
+        if not await _begins_unmarked(ledger, request.session):
             raise RecordMismatch(f"No event opened request {request.id}.", request.session)
         return
     if differences := find_differences(expected, describe_row(request)):
         raise RecordMismatch(f"{_describe_request(request.id, differences)}.", request.session)
 
 
-async def _has_old_events(ledger: Ledger, session: str) -> bool:
-    async for page in event_pages(ledger, session):
-        if any(event.raw is None or read_mark(event) is None for event in page):
-            return True
-    return False
+async def _begins_unmarked(ledger: Ledger, session: str) -> bool:
+    """Whether a session begins with events of an earlier version. Only its beginning counts: see `_Audit.unmarked`."""
+    try:
+        first = await ledger.events(session, limit=1)
+    except SessionNotFound:
+        return False
+    if not first or not first[0].redacted:
+        return not first or not _is_marked(read_mark(first[0]))
+    left, named = await read_left(ledger, session)
+    return 1 in named and not _is_marked(left.get(1))
+
+
+def _is_marked(mark: Mark | None) -> bool:
+    return mark is not None and "v" in mark
 
 
 def _iter_entries(event: Event) -> Iterable[Mark]:
@@ -122,7 +142,9 @@ class _Audit:
         self.documents: Counter[tuple[str, str, str | None]] = Counter()
         self.blobs: set[str] = set()
         self.session_mark: Mark | None = None
-        self.old_events = 0
+        # Events of an earlier version, which has only written before this one: the session begins with them.
+        self.unmarked = 0
+        self.is_marked = False
         self.row_seq = 0
         self.last_type = ""
         self.records = ledger.record_type(row.kind)
@@ -141,6 +163,7 @@ class _Audit:
                 self._add(event)
         # Another process may append while the pages are read: the head read first may lie before the end of the chain.
         verdict = verifier.finish([self.row.head, *heads] if self.row.last_seq else heads)
+        await self._compare_end(verdict)
         await self._compare()
         return replace(verdict, problems=tuple(self.problems), not_covered=tuple(self.not_covered))
 
@@ -163,7 +186,8 @@ class _Audit:
         mark = (self.left.get(event.seq) if event.redacted else read_mark(event)) or {}
         is_forged = event.redacted and event.seq not in self.named
         # A body that was blanked must not pass as an old event, for which less is demanded.
-        self.old_events += "v" not in mark and not is_forged
+        if not is_forged:
+            self._count_mark(event, mark)
         self._add_mark(event, mark)
         if is_forged and len(self.blank) < MAX_LISTED:
             self.blank.append(event.seq)
@@ -171,6 +195,15 @@ class _Audit:
         self._fold(event)
         if event.seq == self.stored_seq:
             self.record_at_row = self.record
+
+    def _count_mark(self, event: Event, mark: Mark) -> None:
+        """Count the events of an earlier version. After an event with a mark there are none: whoever appends one forges it."""
+        if _is_marked(mark):
+            self.is_marked = True
+        elif not self.is_marked:
+            self.unmarked += 1
+        elif len(self.problems) < MAX_LISTED:
+            self.problems.append(f"event {event.seq} has no mark of the ledger, but an event before it has one")
 
     def _add_mark(self, event: Event, mark: Mark) -> None:
         if event.seq == 1:
@@ -191,16 +224,30 @@ class _Audit:
             self._report(f"event {event.seq} ({event.type}) cannot be folded into its record: {error!r:.100}")
 
     def _report(self, sentence: str) -> None:
-        """Report what differs: as not covered if events of an earlier version may be the reason."""
-        (self.not_covered if self.old_events else self.problems).append(sentence)
+        """Report what differs: as not covered if the session begins with events of an earlier version."""
+        (self.not_covered if self.unmarked else self.problems).append(sentence)
+
+    async def _compare_end(self, verdict: ChainVerdict) -> None:
+        """Demand that the row names the last event: an earlier one would let the next anchor sign only a part of the chain.
+
+        While another process appends, the pages end with the row of the first or of the second read, or between them.
+        """
+        now = await self.ledger.session(self.row.id)
+        first, last = (self.row.last_seq, self.row.head), (now.last_seq, now.head)
+        is_between = self.row.last_seq < verdict.events < now.last_seq
+        if (verdict.events, verdict.head) not in (first, last) and not is_between:
+            self.problems.append(f"its row says that it ends with event {now.last_seq}, but its last event is {verdict.events}")
 
     # What is stored beside them
 
     async def _compare(self) -> None:
         rows = [row async for row in all_pages(partial(self.ledger.requests, session=self.row.id, state=None))]
-        if self.is_deleted:
-            self._compare_deleted(rows)
-            return
+        await (self._compare_deleted(rows) if self.is_deleted else self._compare_existing(rows))
+        if await self.ledger.is_listed(self.row.id) is self.is_deleted:
+            said = "contain it although it was deleted" if self.is_deleted else "leave it out although it was not deleted"
+            self.problems.append(f"lists {said}: its row was changed")
+
+    async def _compare_existing(self, rows: list[Request]) -> None:
         self.problems += [f"event {seq} has lost its body, and no {REDACTED} event names it" for seq in self.blank]
         self._compare_session()
         self._compare_record()
@@ -208,7 +255,7 @@ class _Audit:
         await self._compare_documents()
         await self._check_blobs()
 
-    def _compare_deleted(self, rows: list[Request]) -> None:
+    async def _compare_deleted(self, rows: list[Request]) -> None:
         row = self.row
         if (row.status, row.name, row.has_record) != (DELETED, None, False):
             self.problems.append(f"its events end with {SESSION_DELETED}, but its row has the status {row.status!r}")
@@ -260,7 +307,7 @@ class _Audit:
         old = 0
         for row in rows:
             expected = self.requests.get(row.id)
-            if expected is None and self.old_events:
+            if expected is None and self.unmarked:
                 old += 1
             elif expected is None:
                 self.problems.append(f"request {row.id} is in the inbox, but no event opened it")

@@ -25,6 +25,7 @@ from fidelio.ledger.model import (
     Request,
     RequestState,
     Session,
+    SessionHead,
     SessionKind,
     Settlement,
 )
@@ -100,6 +101,22 @@ class Ledger(ABC):
         limit: int = 50,
     ) -> Page[Session]:
         """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth."""
+
+    @abstractmethod
+    async def all_sessions(self, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+        """List every row of sessions, newest first, whatever its status and flags: nothing can be hidden from verification."""
+
+    @abstractmethod
+    async def heads(self, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
+        """List the heads of the sessions of `all_sessions`, read from their events and not from their rows."""
+
+    @abstractmethod
+    async def stray_sessions(self) -> tuple[str, ...]:
+        """List the first 1,000 ids that events, requests or documents name as their session although it has no row."""
+
+    @abstractmethod
+    async def is_listed(self, session: str) -> bool:
+        """Whether `sessions` lists a session without a filter; raises `SessionNotFound`."""
 
     @abstractmethod
     async def count_sessions(

@@ -225,6 +225,14 @@ class Session(msgspec.Struct, frozen=True):
         return self.raw != NO_RECORD
 
 
+class SessionHead(msgspec.Struct, frozen=True):
+    """The last event of a session: its number and its hash; without events 0 and the hash of the session id."""
+
+    session: str
+    seq: int
+    hash: bytes
+
+
 class Request(msgspec.Struct, frozen=True):
     """A stored request, open or closed."""
 

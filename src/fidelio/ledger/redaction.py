@@ -8,6 +8,7 @@ what is left, and `fidelio.ledger.audit` computes the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ MAX_ATTEMPTS = 32
 LEFT = "left"
 # Suffixes of keys in the structure of a kind.
 BY_ID, COUNTED = ".*", "[]"
+# The key of the body of a first event with the digest of the definition: content of files, and no text of an agent or a person.
+_SNAPSHOT = "snapshot"
 _OPEN_KEYS = ("id", "opened", "question", "options", "rest")
 _CLOSE_KEYS = ("id", *OPEN)
 
@@ -44,11 +47,15 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 class Redaction(msgspec.Struct, frozen=True):
-    """A redaction to carry out: its change, the events to erase, and the requests as they are after it."""
+    """A redaction to carry out: its change, the events to erase, and the requests as they are after it.
+
+    `kept` are the digests of the blobs that what is left of the events still refers to.
+    """
 
     change: Change
     seqs: tuple[int, ...]
     requests: tuple[Request, ...]
+    kept: tuple[str, ...] = ()
 
 
 def view_events(events: Iterable[Event], left: Mapping[int, Mark]) -> list[EventView | Event]:
@@ -90,19 +97,33 @@ def _blank_counted(value: Any) -> Any:
     return [""] * len(value) if isinstance(value, list | tuple) else None
 
 
+def read_seqs(event: Event) -> set[int]:
+    """The numbers of the earlier events that an event `event.redacted` names."""
+    try:
+        seqs = event.body.get("seqs")
+    except LedgerDamaged:
+        # A body that was changed names nothing; the verification of the chain says so.
+        return set()
+    return {seq for seq in seqs if isinstance(seq, int) and seq < event.seq} if isinstance(seqs, list) else set()
+
+
 async def read_left(ledger: Ledger, session: str) -> tuple[dict[int, Mark], set[int]]:
     """What earlier redactions of a session have left of its events, and the numbers of all events that they name."""
     left: dict[int, Mark] = {}
     named: set[int] = set()
     for event in await all_events(ledger, session, types=(REDACTED,)):
-        try:
-            named |= {seq for seq in event.body.get("seqs", ()) if seq < event.seq}
-        except LedgerDamaged:
-            # A body that was changed names nothing; the verification of the chain says so.
-            continue
+        named |= read_seqs(event)
         rest = (read_mark(event) or {}).get(LEFT, {})
         left |= {int(seq): mark for seq, mark in rest.items() if int(seq) not in left}
     return left, named
+
+
+async def read_body(ledger: Ledger, event: Event) -> dict[str, Any]:
+    """The body of an event, or what a redaction has left of it."""
+    if not event.redacted:
+        return event.body
+    left, _ = await read_left(ledger, event.session)
+    return dict(left.get(event.seq, {}).get("body", {}))
 
 
 async def redact_events(
@@ -128,7 +149,8 @@ async def _plan(ledger: Ledger, change: Change, seqs: tuple[int, ...]) -> Redact
     left = {event.seq: _describe_left(event, records, entries.get(event.seq, [])) for event in erased}
     change = replace(change, expect=row.last_seq, marks={LEFT: {str(seq): mark for seq, mark in left.items()}})
     before, _ = await read_left(ledger, row.id)
-    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after)
+    kept = tuple(sorted({digest for mark in left.values() for digest in mark.get("blobs", ())}))
+    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after, kept)
 
 
 def _describe_left(event: Event, records: RecordType[Any] | None, requests: list[Mark]) -> Mark:
@@ -136,8 +158,18 @@ def _describe_left(event: Event, records: RecordType[Any] | None, requests: list
     rest: Mark = {key: mark[key] for key in ("session", "documents") if key in mark} if mark else {}
     # Only an event that is folded has keys that its package has chosen: another one may have any, and a key may be a text.
     is_folded = records is not None and event.type in records.folded
-    body = {"body": blank_body(event.body, records.structure)} if records is not None and is_folded else {}
-    return {**({"v": VERSION} if mark else {}), **rest, **body, **({"requests": requests} if requests else {})}
+    body = {"body": _blank_event(event, records.structure)} if records is not None and is_folded else {}
+    digest = body.get("body", {}).get(_SNAPSHOT)
+    blobs = {"blobs": [digest]} if digest else {}
+    return {**({"v": VERSION} if mark else {}), **rest, **body, **blobs, **({"requests": requests} if requests else {})}
+
+
+def _blank_event(event: Event, structure: Collection[str]) -> dict[str, Any]:
+    """What is left of the body of an event. The definition of a session stays: it could not go on without it."""
+    body = event.body
+    digest = body.get(_SNAPSHOT)
+    is_digest = event.seq == 1 and isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest) is not None
+    return {**blank_body(body, structure), **({_SNAPSHOT: digest} if is_digest else {})}
 
 
 def _add_record(

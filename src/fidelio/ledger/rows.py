@@ -12,13 +12,20 @@ from typing import Any, TypeVar
 
 from fidelio.errors import LedgerDamaged
 from fidelio.errors.ledger import RESTORE
+from fidelio.ledger.chain import hash_session_id
 from fidelio.ledger.encoding import decode, decode_list
-from fidelio.ledger.model import Document, Event, Job, Page, Request, Session
+from fidelio.ledger.model import Document, Event, Job, Page, Request, Session, SessionHead
 from fidelio.ledger.paging import encode_cursor
 
 T = TypeVar("T")
 
 SESSION = "id, kind, namespace, name, parent, status, reason, record, last_seq, head, created_at, updated_at"
+STRAY_SESSIONS = """
+SELECT DISTINCT session FROM events WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+UNION SELECT session FROM requests WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+UNION SELECT session FROM document_versions WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
+ORDER BY session LIMIT 1000
+"""
 VERSION = "space, path, version, digest, author, time"
 
 
@@ -47,6 +54,11 @@ def _check(row: Any, types: _Types, what: str, *times: int) -> None:
 def to_session(row: Any) -> Session:
     _check(row, _SESSION_TYPES, "a row of sessions", 8, 10, 11)
     return Session(*row)
+
+
+def to_head(row: Any) -> SessionHead:
+    session, seq, hash_ = row
+    return SessionHead(session, 0, hash_session_id(session)) if seq is None else SessionHead(session, seq, hash_)
 
 
 def to_event(row: Any) -> Event:

@@ -26,6 +26,7 @@ from fidelio.engine.transition_events import check_drift
 from fidelio.engine.transitions import ends_workflow
 from fidelio.errors import Command, ComponentNotFound, DefinitionError, DefinitionUnavailable, Hint, UnreadableDefinition
 from fidelio.errors.workflows import Located
+from fidelio.ledger.redaction import read_body
 from fidelio.workflows.unit_of_work import WorkflowUnit
 
 # More than the definitions that the sessions of one server use at a time after their files have changed.
@@ -131,7 +132,7 @@ async def _load_snapshot(unit: WorkflowUnit, session: str) -> Workflow | None:
     call about 1 ms.
     """
     first = await unit.ledger.events(session, types=(STARTED, RESTORED), limit=1)
-    digest = first[0].body.get("snapshot", "") if first and not first[0].redacted else ""
+    digest = (await read_body(unit.ledger, first[0])).get("snapshot", "") if first else ""
     cached = unit.snapshots.get(digest)
     if cached is not None or not digest:
         return cached

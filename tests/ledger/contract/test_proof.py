@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from fidelio.errors import BadRecord, RecordMismatch
+from fidelio.errors import BadRecord, ChainBroken, RecordMismatch
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request, verify_all, verify_session
-from fidelio.ledger.model import Change, NewEvent, Query
+from fidelio.ledger.chain import ChainVerdict, hash_session_id
+from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Query, SessionHead
 from tests.support import proves
 from tests.support.ledgers import say, start
 from tests.support.tampering import ASKED, Notes, bind, record_everything, tamper
@@ -37,6 +40,11 @@ FORGERIES = {
     "its row has the status 'completed'": "UPDATE sessions SET status = 'completed' WHERE id = 's_a'",
     "its row has the status 'active' ('why')": "UPDATE sessions SET reason = 'why' WHERE id = 's_a'",
     "its row says that it was deleted": "UPDATE sessions SET status = 'deleted' WHERE id = 's_a'",
+    "its row says that it ends with event 3, but its last event is 5": (
+        "UPDATE sessions SET last_seq = 3, head = (SELECT hash FROM events WHERE session = 's_a' AND seq = 3) WHERE id = 's_a'"
+    ),
+    "its row says that it ends with event 4, but its last event is 5": "UPDATE sessions SET last_seq = 4 WHERE id = 's_a'",
+    "its row says that it ends with event 0, but its last event is 5": "UPDATE sessions SET last_seq = 0 WHERE id = 's_a'",
     "its row has the name 'otto'": "UPDATE sessions SET name = 'otto' WHERE id = 's_a'",
     "its row has the namespace 'm'": "UPDATE sessions SET namespace = 'm' WHERE id = 's_a'",
     "its row has the parent None": "UPDATE sessions SET parent = NULL WHERE id = 's_a'",
@@ -166,3 +174,101 @@ async def test_a_body_that_a_deletion_explains_is_no_problem(ledger: Ledger) -> 
     verdict = await verify_session(ledger, "s_a")
 
     assert (verdict.problems, verdict.not_covered, verdict.redacted) == ((), (), 5)
+
+
+@proves("chain.covers-every-session")
+async def test_no_flag_hides_a_session_from_verification(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    flag = "status = 'deleted'" if address.startswith("postgresql://") else "deleted = 1"
+    await tamper(address, f"UPDATE sessions SET {flag} WHERE id = 's_a'")
+
+    verdicts = {verdict.session: verdict async for verdict in verify_all(ledger)}
+
+    assert set(verdicts) == {"s_a", "s_up"}
+    assert "lists leave it out although it was not deleted: its row was changed" in verdicts["s_a"].problems  # type: ignore[union-attr]
+    await tamper(address, "UPDATE events SET $body = replace($body, 'quoted', 'forged')")
+    broken = [verdict.session async for verdict in verify_all(ledger) if isinstance(verdict, ChainBroken)]
+    assert broken == ["s_a"]
+
+
+@proves("chain.covers-every-session")
+async def test_a_deleted_session_that_lists_show_is_named_once(ledger: Ledger, address: str) -> None:
+    bind(ledger)
+    await start(ledger, "s_a")
+    await ledger.erase(["s_a"], actor="ada", reason="x")
+    await tamper(address, "UPDATE sessions SET status = 'active'")
+    await tamper(address, "UPDATE sessions SET " + ("reason = 'x'" if address.startswith("postgresql://") else "deleted = 0"))
+
+    (verdict,) = [verdict async for verdict in verify_all(ledger)]
+
+    assert isinstance(verdict, ChainVerdict)
+    assert "lists contain it although it was deleted: its row was changed" in verdict.problems
+
+
+@proves("chain.not-covered")
+@pytest.mark.parametrize("redacted", [False, True])
+async def test_an_event_without_a_mark_does_not_turn_a_forged_record_into_an_old_one(
+    ledger: Ledger, address: str, monkeypatch: pytest.MonkeyPatch, redacted: bool
+) -> None:
+    await record_everything(ledger)
+    if redacted:
+        await ledger.redact("s_a", [1], actor="ada", reason="x")
+    monkeypatch.setattr("fidelio.ledger.encoding.add_marks", lambda _change, bodies, _digests, **_: bodies)
+    done = await ledger.append("s_a", NewEvent(type="other"))
+    monkeypatch.undo()
+    await tamper(address, "UPDATE sessions SET record = replace(record, 'quoted', 'forged')")
+    await tamper(address, "UPDATE requests SET id = 'r_9' WHERE id = 'r_2'")
+
+    verdict = await verify_session(ledger, "s_a")
+
+    assert verdict.not_covered == ()
+    assert f"event {done.session.last_seq} has no mark of the ledger, but an event before it has one" in verdict.problems
+    assert "its record differs from its events in: texts" in verdict.problems
+    with pytest.raises(RecordMismatch, match="No event opened request r_9"):
+        await check_request(ledger, await ledger.request("r_9"))
+
+
+@proves("chain.covers-every-session")
+async def test_a_session_that_grows_while_it_is_read_holds(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    await record_everything(ledger)
+    read = type(ledger).events
+
+    async def read_slowly(self: Ledger, session: str, **options: Any) -> tuple[Event, ...]:
+        await ledger.append(session, NewEvent(type="other"))
+        found = await read(self, session, **options)
+        await ledger.append(session, NewEvent(type="other"))
+        return found
+
+    monkeypatch.setattr(type(ledger), "events", read_slowly)
+
+    assert (await verify_session(ledger, "s_a")).problems == ()
+
+
+@proves("chain.covers-every-session")
+async def test_heads_are_read_from_the_events(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await ledger.commit(Change(session="s_new", create=NewSession(kind="workflow")))
+    last = (await ledger.events("s_a"))[-1]
+    await tamper(address, "UPDATE sessions SET last_seq = 1 WHERE id = 's_a'")
+
+    page = await ledger.heads(limit=2)
+    rest = await ledger.heads(cursor=page.next)
+
+    assert page.items == (SessionHead("s_new", 0, hash_session_id("s_new")), SessionHead("s_a", 5, last.hash))
+    assert ([head.session for head in rest.items], rest.next) == (["s_up"], None)
+
+
+@proves("chain.covers-every-session")
+async def test_what_belongs_to_no_session_is_named(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await tamper(address, "UPDATE requests SET session = 's_gone' WHERE id = 'r_2'")
+    await tamper(address, "DELETE FROM sessions WHERE id = 's_up'")
+
+    verdicts = {verdict.session: verdict async for verdict in verify_all(ledger)}
+
+    assert {session: verdict.problems for session, verdict in verdicts.items() if session != "s_a"} == {  # type: ignore[union-attr]
+        "s_gone": ("it has no row, but events, documents or requests (r_2) belong to it",),
+        "s_up": ("it has no row, but events, documents or requests belong to it",),
+    }
+    with pytest.raises(RecordMismatch, match="No event opened request r_2"):
+        await check_request(ledger, await ledger.request("r_2"))

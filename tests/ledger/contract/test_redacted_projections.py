@@ -8,6 +8,7 @@ from fidelio.errors import BadRecord
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request, verify_session
 from fidelio.ledger.model import Change, CloseRequest, NewEvent, Query
+from fidelio.ledger.redaction import read_body
 from fidelio.ledger.unit_of_work import SessionDecision
 from tests.support import proves
 from tests.support.tampering import Notes, bind, record_everything, tamper
@@ -127,3 +128,18 @@ async def test_nobody_redacts_a_session_whose_record_cannot_be_computed_again(le
 
     with pytest.raises(BadRecord, match="cannot be computed again"):
         await ledger.redact("s_a", [4], actor="ada", reason="x")
+
+
+@proves("chain.redacted-projections")
+async def test_the_definition_of_a_session_stays_when_its_first_event_is_redacted(ledger: Ledger) -> None:
+    await record_everything(ledger)
+    digest = (await ledger.events("s_a"))[0].body["snapshot"]
+    await ledger.redact("s_a", [1], actor="ada", reason="x")
+    (first,) = await ledger.events("s_a", limit=1)
+
+    assert await ledger.blob(digest) == b"the definition"
+    assert (first.redacted, await read_body(ledger, first)) == (True, {"level": "enforce", "snapshot": digest})
+    assert (await verify_session(ledger, "s_a")).problems == ()
+
+    await ledger.erase(["s_a"], actor="ada", reason="x")
+    assert await ledger.blob(digest) is None

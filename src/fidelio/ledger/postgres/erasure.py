@@ -17,11 +17,11 @@ from fidelio.ledger.postgres.search_index import SearchVectors
 _LOCK_SESSION = "SELECT 1 FROM sessions WHERE id = $1 FOR UPDATE"
 _SELECT_EVENTS = "SELECT position, seq, type FROM events WHERE session = $1 AND seq = ANY($2::bigint[])"
 _ERASE_BODIES = "UPDATE events SET raw = NULL, salt = NULL WHERE position = ANY($1::bigint[])"
-_DELETE_REFERENCES = "DELETE FROM event_blobs WHERE position = ANY($1::bigint[]) RETURNING digest"
+_DELETE_REFERENCES = "DELETE FROM event_blobs WHERE position = ANY($1::bigint[]) AND digest <> ALL($2::text[]) RETURNING digest"
 
 
-async def erase_events(connection: Connection, session: str, seqs: Sequence[int]) -> None:
-    """Erase bodies, salts, search rows and unreferenced blobs of events, in the transaction of the caller.
+async def erase_events(connection: Connection, session: str, seqs: Sequence[int], kept: Sequence[str] = ()) -> None:
+    """Erase bodies, salts, search rows and unreferenced blobs of events, except `kept`, in the transaction of the caller.
 
     Call it before `event.redacted` is appended: blobs are locked before positions, as in every transaction.
     """
@@ -33,7 +33,7 @@ async def erase_events(connection: Connection, session: str, seqs: Sequence[int]
     await search_index.remove_events(connection, positions)
     await connection.execute(_ERASE_BODIES, positions)
     await documents.delete_unused_blobs(
-        connection, [row["digest"] for row in await connection.fetch(_DELETE_REFERENCES, positions)]
+        connection, [row["digest"] for row in await connection.fetch(_DELETE_REFERENCES, positions, list(kept))]
     )
 
 

@@ -77,7 +77,7 @@ class PostgresLedger(Ledger):
         encoded = self._encode(redaction.change)
 
         async def work(connection: Connection) -> CommitResult:
-            await erasure.erase_events(connection, redaction.change.session, redaction.seqs)
+            await erasure.erase_events(connection, redaction.change.session, redaction.seqs, redaction.kept)
             await requests.rewrite(connection, redaction.requests)
             (result,) = await commit(connection, encoded)
             return result
@@ -101,6 +101,10 @@ class PostgresLedger(Ledger):
     session = _reading(reads.read_session)
     session_by_name = _reading(reads.read_session_by_name)
     sessions = _reading(reads.list_sessions)
+    all_sessions = _reading(reads.list_all_sessions)
+    heads = _reading(reads.list_heads)
+    stray_sessions = _reading(reads.list_stray_sessions)
+    is_listed = _reading(reads.is_listed)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)
     events_naming = _reading(reads.list_events_naming)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fidelio.errors import LedgerDamaged
 from fidelio.ledger.checks import name_not_found, session_not_found
-from fidelio.ledger.model import Event, Page, Session, SessionKind
+from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.apply import EVENT, require_session
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.rows import SESSION, to_event, to_page, to_session
+from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 
 # Must imply the WHERE clause of the partial indexes, or the planner does not use them.
 NOT_DELETED = "status <> 'deleted'"
@@ -60,6 +60,39 @@ async def list_sessions(
         f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *values
     )
     return to_page("sessions", rows, size, to_session)
+
+
+async def list_all_sessions(connection: Connection, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = await connection.fetch(
+        f"SELECT number, {SESSION} FROM sessions WHERE $1::bigint IS NULL OR number < $1 ORDER BY number DESC LIMIT $2",
+        before,
+        size + 1,
+    )
+    return to_page("sessions", rows, size, to_session)
+
+
+_HEADS = """
+SELECT s.number, s.id, e.seq, e.hash FROM sessions AS s
+LEFT JOIN LATERAL (SELECT seq, hash FROM events WHERE session = s.id ORDER BY seq DESC LIMIT 1) AS e ON true
+WHERE $1::bigint IS NULL OR s.number < $1 ORDER BY s.number DESC LIMIT $2
+"""
+
+
+async def list_heads(connection: Connection, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    return to_page("sessions", await connection.fetch(_HEADS, before, size + 1), size, to_head)
+
+
+async def list_stray_sessions(connection: Connection) -> tuple[str, ...]:
+    return tuple([row["session"] for row in await connection.fetch(STRAY_SESSIONS)])
+
+
+async def is_listed(connection: Connection, session: str) -> bool:
+    listed = await connection.fetchval(f"SELECT {NOT_DELETED} FROM sessions WHERE id = $1", session)
+    if listed is None:
+        raise session_not_found(session)
+    return bool(listed)
 
 
 async def count_sessions(

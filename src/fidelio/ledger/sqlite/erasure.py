@@ -17,20 +17,24 @@ from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.schema import fetch, join_sql
 from fidelio.ledger.sqlite.search_index import remove_event
 
+_DELETE_BLOBS = """
+DELETE FROM event_blobs WHERE position = ? AND digest NOT IN (SELECT value FROM json_each(?)) RETURNING digest
+"""
 
-def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int]) -> None:
-    """Erase bodies, salts, index rows and unreferenced blobs of events, in the transaction of the caller."""
+
+def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int], kept: Sequence[str] = ()) -> None:
+    """Erase bodies, salts, index rows and unreferenced blobs of events, except `kept`, in the transaction of the caller."""
     for seq in seqs:
-        _erase_event(connection, session, seq)
+        _erase_event(connection, session, seq, msgspec.json.encode(kept).decode())
 
 
-def _erase_event(connection: apsw.Connection, session: str, seq: int) -> None:
+def _erase_event(connection: apsw.Connection, session: str, seq: int, kept: str) -> None:
     row = connection.execute("SELECT position, type FROM events WHERE session = ? AND seq = ?", (session, seq)).get
     position, type_ = row or (0, None)
     require_redactable(session, seq, type_)
     remove_event(connection, position)
     connection.execute("UPDATE events SET body = NULL, salt = NULL WHERE position = ?", (position,))
-    blobs = fetch(connection, "DELETE FROM event_blobs WHERE position = ? RETURNING digest", (position,))
+    blobs = fetch(connection, _DELETE_BLOBS, (position, kept))
     delete_unused_blobs(connection, [digest for (digest,) in blobs])
 
 

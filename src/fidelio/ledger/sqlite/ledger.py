@@ -76,7 +76,7 @@ class SqliteLedger(Ledger):
 
         def work(transaction: Transaction) -> CommitResult:
             result = apply(transaction, encoded)
-            erasure.erase_events(transaction.connection, session, redaction.seqs)
+            erasure.erase_events(transaction.connection, session, redaction.seqs, redaction.kept)
             note_pending(transaction.connection)
             requests.rewrite(transaction.connection, redaction.requests)
             return result
@@ -100,6 +100,10 @@ class SqliteLedger(Ledger):
     session = _reading(reads.read_session)
     session_by_name = _reading(reads.read_session_by_name)
     sessions = _reading(reads.list_sessions)
+    all_sessions = _reading(reads.list_all_sessions)
+    heads = _reading(reads.list_heads)
+    stray_sessions = _reading(reads.list_stray_sessions)
+    is_listed = _reading(reads.is_listed)
     count_sessions = _reading(reads.count_sessions)
     events = _reading(reads.list_events)
     events_naming = _reading(reads.list_events_naming)

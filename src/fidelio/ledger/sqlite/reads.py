@@ -15,9 +15,9 @@ import apsw
 
 from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
-from fidelio.ledger.model import Event, Page, Session, SessionKind
+from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
-from fidelio.ledger.rows import SESSION, to_event, to_page, to_session
+from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import translate_errors
@@ -102,6 +102,40 @@ def list_sessions(
     text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
     rows = fetch(connection, text, (*values, size + 1))
     return to_page("sessions", rows, size, to_session)
+
+
+_ALL = join_sql("SELECT key,", SESSION, "FROM sessions WHERE key < ? ORDER BY key DESC LIMIT ?")
+_AFTER_ALL = (1 << 63) - 1
+
+
+def list_all_sessions(connection: apsw.Connection, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = fetch(connection, _ALL, (_AFTER_ALL if before is None else before, size + 1))
+    return to_page("sessions", rows, size, to_session)
+
+
+_HEADS = """
+SELECT s.key, s.id, e.seq, e.hash FROM sessions AS s
+LEFT JOIN events AS e ON e.session = s.id AND e.seq = (SELECT max(seq) FROM events WHERE session = s.id)
+WHERE s.key < ? ORDER BY s.key DESC LIMIT ?
+"""
+
+
+def list_heads(connection: apsw.Connection, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
+    before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
+    rows = fetch(connection, _HEADS, (_AFTER_ALL if before is None else before, size + 1))
+    return to_page("sessions", rows, size, to_head)
+
+
+def list_stray_sessions(connection: apsw.Connection) -> tuple[str, ...]:
+    return tuple([session for (session,) in fetch(connection, STRAY_SESSIONS)])
+
+
+def is_listed(connection: apsw.Connection, session: str) -> bool:
+    deleted = connection.execute("SELECT deleted FROM sessions WHERE id = ?", (session,)).get
+    if deleted is None:
+        raise session_not_found(session)
+    return bool(deleted == 0)
 
 
 def count_sessions(

@@ -101,6 +101,10 @@ def _print_verdict(verdict: AnchorVerdict) -> None:
     if not verdict.count:
         whose = "the pinned key" if verdict.signer == "pinned" else "a key of this home"
         click.echo(f"{name} agrees with the ledger: {verdict.sessions} sessions, signed by {whose} {verdict.fingerprint}.")
+    for note in verdict.notes[:_PRINTED_FINDINGS]:
+        click.echo(escape_line(f"  Note: {note}."))
+    if len(verdict.notes) > _PRINTED_FINDINGS:
+        click.echo(f"  Note: events of {len(verdict.notes) - _PRINTED_FINDINGS} more sessions were redacted.")
     _print_time_stamp(name, verdict)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ import msgspec
 from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
-from fidelio.errors import Command, Hint, RequestNotFound
+from fidelio.errors import Command, Hint, RequestNotFound, SessionNotFound
 from fidelio.inbox import Inbox, require_person
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
@@ -112,8 +113,10 @@ async def _load_items(records: Records, inbox: Inbox, requests: Sequence[Request
     """Load the sessions of the requests, each once."""
     sessions: dict[str, Session] = {}
     for name in {request.session for request in requests}:
-        sessions[name] = await records.find(name)
-    return [InboxItem(request, sessions[request.session], await inbox.find_mismatch(request)) for request in requests]
+        # A request without a session was not written by Fidelio: `find_mismatch` says so, and the others are listed.
+        with suppress(SessionNotFound):
+            sessions[name] = await records.find(name)
+    return [InboxItem(request, sessions.get(request.session), await inbox.find_mismatch(request)) for request in requests]
 
 
 async def _resolve_session(records: Records, session: str | None) -> str | None:
@@ -138,23 +141,24 @@ _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agen
 
 
 class InboxItem(msgspec.Struct, frozen=True):
-    """A request and its session. `mismatch` says how it differs from its event."""
+    """A request and its session, if it exists. `mismatch` says how the request differs from its event."""
 
     request: Request
-    session: Session
+    session: Session | None
     mismatch: str = ""
 
 
 def print_item(item: InboxItem, program: str) -> None:
     """Print a request with its context and the command that answers it, which begins with `program`."""
     request, session = item.request, item.session
-    name = f"{quote_name(session.name)} ({session.id})" if session.name else session.id
+    id_ = quote_name(request.session)
+    name = f"{quote_name(session.name)} ({id_})" if session is not None and session.name else id_
     print_line(f"{request.id}  {quote_name(request.kind)} in session {name}, {_format_age(request)}")
-    if item.mismatch:
+    if item.mismatch or session is None:
         # Its texts are not those that were asked: they are not shown, and `answer` refuses it.
         print_line(f"! {escape_line(item.mismatch)}", _INDENT)
         return
-    for line in _context_lines(item):
+    for line in _context_lines(request, session):
         print_line(line, _INDENT)
     if request.state == "open" and (summary := _summarize_variables(session)):
         _print_part("Variables:", summary)
@@ -172,10 +176,10 @@ def _print_part(title: str, text: str, *, max_lines: int = MAX_LINES) -> None:
 
 def item_json(item: InboxItem) -> dict[str, Any]:
     """JSON of a request and its session. Variables only while it is open: later they may differ from those at the question."""
-    is_open = item.request.state == "open"
-    variables = {"variables": _variables(item.session)} if is_open else {}
+    session = item.session
+    variables = {"variables": _variables(session)} if item.request.state == "open" and session is not None else {}
     mismatch = {"mismatch": item.mismatch} if item.mismatch else {}
-    return {**request_json(item.request), "session_name": item.session.name, **variables, **mismatch}
+    return {**request_json(item.request), "session_name": None if session is None else session.name, **variables, **mismatch}
 
 
 def request_json(request: Request) -> dict[str, Any]:
@@ -198,9 +202,9 @@ def request_json(request: Request) -> dict[str, Any]:
     }
 
 
-def _context_lines(item: InboxItem) -> Iterator[str]:
+def _context_lines(request: Request, session: Session) -> Iterator[str]:
     """Where the session is."""
-    session, detail = item.session, item.request.detail
+    detail = request.detail
     if session.kind == "agent" and (project := session.record.get("project")):
         yield f"agent {quote_name(session.record.get('blueprint', ''))} in {quote_name(project, _MAX_PATH)}"
     elif "workflow" in detail:
