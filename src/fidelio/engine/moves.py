@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
 from fidelio.engine.checkpoints import find_checkpoint_loop, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.due_iterations import count_iterations, find_due_items
 from fidelio.engine.loops import check_loops
 from fidelio.engine.person_checkpoints import PERSON_UNASKED, MissingAnswer, find_missing_answers, refuse_unanswered
 from fidelio.engine.progress import (
     ActivityTask,
-    count_iterations,
     find_checkpoint_before,
-    find_due_items,
     list_free_checkpoints,
     list_tasks,
 )

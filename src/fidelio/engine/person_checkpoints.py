@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from fidelio.definitions.conditions import Truth, all_hold, holds, list_variables, negate
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import collect_instance_values, find_checkpoint_loop, find_naming_steps, needs_person
-from fidelio.engine.progress import find_due_items, has_first_iteration, has_next_iteration
+from fidelio.engine.due_iterations import find_due_items, has_first_iteration, has_next_iteration
 from fidelio.engine.record import COMPLETED, ENTERED, EventContent
 from fidelio.engine.scope import collect_values, restore_replaced
 from fidelio.engine.state import CheckpointInstance, LoopAnswers, LoopIteration, Record, Refusal
