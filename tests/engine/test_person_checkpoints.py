@@ -290,3 +290,40 @@ def test_leaving_a_loop_through_activities_leaves_the_activity_of_the_loop_too()
     assert refuse_unanswered(definition, inside, [entered("one", how="return")]) is None
     assert refuse_unanswered(definition, inside, NEXT) is not None
     assert refuse_unanswered(definition, fold_drafts(inside, [], NOW), END) is not None
+
+
+def running(name: str = "l", iteration: int = 1, items: Any = (), **body: Any) -> EventDraft:
+    whole = {"activity": "one", "loop": name, "iteration": iteration, "items": list(items) or None, "at": 0, **body}
+    return EventDraft("loop.advanced", whole)
+
+
+def through(*names: str, kind: str = "forEach", **parts: Any) -> Workflow:
+    """A loop with a question before its activity, and further loops through activities."""
+    how = {"over": "files", "variable": "file"} if kind == "forEach" else {"condition": when("more")}
+    first = loop("l", kind, steps=[step("x", required=False, checkpoint="ask")], activities=["inner"], **how)
+    others = [loop(name, "forEach", over="files", activities=[name]) for name in names]
+    asks = checkpoint("ask", **{"answered_by": "person", **parts})
+    outer = activity("one", loops=[first, *others], checkpoints=[asks])
+    return workflow(outer, activity("inner"), *(activity(name) for name in names), activity("two"))
+
+
+def asked(*iterations: int, of: int = 0) -> list[EventDraft]:
+    found = list[EventDraft]()
+    for number in iterations:
+        found += [yielded("ask", f"r{number}", iteration=number, person=True, of=of), answered("yes", f"r{number}")]
+    return found
+
+
+def armed(definition: Workflow, record: Record) -> list[int]:
+    return [instance.iteration for _, instance, _ in find_checkpoints_to_arm(definition, record)]
+
+
+@proves("engine.person-iterations")
+def test_gates_do_not_ask_for_an_iteration_again_that_was_answered() -> None:
+    definition, known = through("other"), (told(files=["a", "b", "c"]), entered("one"))
+    inside = [running(items=["a", "b", "c"]), entered("inner", how="loop", reached=1), entered("one", how="return")]
+    later = running("other", items=["a", "b", "c"])
+
+    assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside)) == []
+    assert armed(definition, started(*known, *asked(1, of=3), *inside)) == [2, 3]
+    assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside, later)) == []

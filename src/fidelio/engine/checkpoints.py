@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
 from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
-from fidelio.engine.state import CheckpointInstance, OpenCheckpoint, Record
+from fidelio.engine.state import CheckpointInstance, LoopIteration, OpenCheckpoint, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Loop, Step, Workflow
@@ -116,7 +116,7 @@ def find_checkpoints_to_arm(
     """
     activity = workflow.activity(record.activity)
     for checkpoint in activity.checkpoints if activity is not None else ():
-        per_item = record.here.running is None and needs_person(workflow, record, checkpoint, server=person)
+        per_item = needs_person(workflow, record, checkpoint, server=person)
         iterations = count_known_iterations(workflow, record, checkpoint.id) if per_item else 0
         for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if checkpoint.required else ():
             yield checkpoint, instance, evaluate_condition(workflow, record, checkpoint, instance)
@@ -126,9 +126,10 @@ def _list_unopened(workflow: Workflow, record: Record, checkpoint_id: str, itera
     if not iterations:
         settled = _is_settled(workflow, record, checkpoint_id)
         return [] if settled else [find_instance(workflow, record, checkpoint_id)]
-    known = record.here.in_loops.get(checkpoint_id)
+    running = _find_running(workflow, record, checkpoint_id)
     waiting = {pending.iteration for pending in record.pending if pending.checkpoint == checkpoint_id}
-    rest = {*range(1, iterations + 1)} - waiting - {*(known.iterations if known is not None else ())}
+    first = running.iteration if running is not None else 1
+    rest = {*range(first, iterations + 1)} - waiting - {*_list_answered(record, checkpoint_id)}
     numbers = sorted(rest)[:MAX_ARMED_ITERATIONS]
     return [CheckpointInstance(checkpoint_id, record.activity, record.visit, number) for number in numbers]
 
@@ -168,18 +169,33 @@ def describe_last_checkpoint(record: Record) -> dict[str, Any] | None:
 def _is_settled(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
     if record.find_pending(checkpoint_id) is not None:
         return True
-    if record.here.running is None:
+    if _find_running(workflow, record, checkpoint_id) is None:
         return record.find_answer(checkpoint_id) is not None
-    return record.find_answer_of(find_instance(workflow, record, checkpoint_id)) is not None
+    instance = find_instance(workflow, record, checkpoint_id)
+    # The record has only the newest answer itself, and another iteration may have been answered after this one.
+    answered = instance.iteration in _list_answered(record, checkpoint_id)
+    return answered or record.find_answer_of(instance) is not None
+
+
+def _list_answered(record: Record, checkpoint_id: str) -> tuple[int, ...]:
+    """The iterations of its loop for which the checkpoint was answered in this visit."""
+    known = record.here.in_loops.get(checkpoint_id)
+    return known.iterations if known is not None else ()
+
+
+def _find_running(workflow: Workflow, record: Record, checkpoint_id: str) -> LoopIteration | None:
+    """The running iteration, if a step of its loop names the checkpoint."""
+    loop = find_running_loop(workflow, record.here)
+    named = loop is not None and any(step.checkpoint == checkpoint_id for step in loop.steps)
+    return record.here.running if named else None
 
 
 def _find_iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
     activity = workflow.activity(record.activity)
     if activity is None or not activity.loops:
         return 0
-    running = find_running_loop(workflow, record.here)
-    if running is not None and record.here.running and any(step.checkpoint == checkpoint_id for step in running.steps):
-        return record.here.running.iteration
+    if (running := _find_running(workflow, record, checkpoint_id)) is not None:
+        return running.iteration
     if find_checkpoint_loop(activity, checkpoint_id) is None:
         return 0
     answer = record.find_answer(checkpoint_id)
