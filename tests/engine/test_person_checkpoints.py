@@ -327,3 +327,58 @@ def test_gates_do_not_ask_for_an_iteration_again_that_was_answered() -> None:
     assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside)) == []
     assert armed(definition, started(*known, *asked(1, of=3), *inside)) == [2, 3]
     assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside, later)) == []
+
+
+INWARD = entered("inner", how="loop", reached=1, at=1)
+BACK = entered("one", how="return")
+
+
+@proves("engine.person-iterations")
+def test_an_activity_of_a_loop_is_not_entered_before_the_question_of_its_iteration_was_answered() -> None:
+    definition, files = through(), ["a", "b"]
+    known = (told(files=files), entered("one"))
+    first, second = running(items=files), running(iteration=2, items=files)
+    returned = started(*known, *asked(1, of=2), first, INWARD, BACK)
+
+    assert refuse_unanswered(definition, started(*known), [first, INWARD]) is not None
+    assert refuse_unanswered(definition, started(*known, *asked(1, of=2)), [first, INWARD]) is None
+    assert refuse_unanswered(definition, returned, [second, INWARD]) is not None
+    assert find_instance(definition, returned, "ask").iteration == 2
+    again = fold_drafts(returned, asked(2, of=2), NOW)
+    assert refuse_unanswered(definition, again, [second, INWARD]) is None
+    assert find_instance(definition, again, "ask").iteration == 2
+
+
+@proves("engine.person-iterations")
+def test_a_loop_is_not_left_for_another_one_before_its_questions_were_answered() -> None:
+    definition, files = through("other"), ["a", "b"]
+    known, other = (told(files=files), entered("one")), [running("other", items=files), entered("other", how="loop", reached=1)]
+    inside = started(*known, *asked(1, of=2), running(items=files), INWARD, BACK)
+    unasked = started(*known, running(items=files), INWARD, BACK)
+
+    for record in (inside, unasked):
+        assert refuse_unanswered(definition, record, other) is not None
+    assert refuse_unanswered(definition, fold_drafts(inside, asked(2, of=2), NOW), other) is None
+    # A loop that was never begun is demanded when its activity is left.
+    skipped = fold_drafts(started(*known), [*other, BACK], NOW)
+    assert missing(definition, skipped) == [("ask", (1, 2))]
+
+
+@proves("engine.person-iterations")
+def test_the_next_iteration_is_asked_only_where_it_is_certain() -> None:
+    definition = through(kind="while")
+    returned = at("one", told(more=True), *asked(1), running(), INWARD, BACK)
+
+    assert find_instance(definition, returned, "ask").iteration == 2
+    assert find_instance(definition, fold_drafts(returned, [told(more=False)], NOW), "ask").iteration == 1
+    assert find_instance(definition, at("one", told(more=True), *asked(1), running()), "ask").iteration == 1
+
+
+@proves("engine.person-iterations")
+def test_the_navigator_asks_before_it_offers_the_activities_of_a_loop() -> None:
+    definition = through("other")
+    begun = made(definition, started(told(files=["a"]), entered("one")), advance("l"))
+
+    assert describe_situation(definition, begun).checkpoint == "ask"
+    assert isinstance(make(definition, begun, go("inner")), Refusal)
+    assert made(definition, begun, say("ask"), go("inner")).activity == "inner"

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
+from fidelio.engine.due_iterations import has_next_iteration
 from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
 from fidelio.engine.state import CheckpointInstance, LoopIteration, OpenCheckpoint, Record
+from fidelio.engine.transitions import find_next_loop_activity
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Loop, Step, Workflow
@@ -195,13 +197,42 @@ def _find_iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> i
     if activity is None or not activity.loops:
         return 0
     if (running := _find_running(workflow, record, checkpoint_id)) is not None:
-        return running.iteration
+        return _find_iteration_of(workflow, record, checkpoint_id, running)
     if find_checkpoint_loop(activity, checkpoint_id) is None:
         return 0
     answer = record.find_answer(checkpoint_id)
     if answer is not None and not (answer.resumed or answer.behind):
         return answer.iteration
     return _find_next_iteration(workflow, record, checkpoint_id, answer.iteration + 1 if answer is not None else 1)
+
+
+def _find_iteration_of(workflow: Workflow, record: Record, checkpoint_id: str, running: LoopIteration) -> int:
+    """The running iteration; the next that has no answer if the running iteration is over and settled.
+
+    An agent that moves into the activities of a loop begins an iteration by that move, and asks before it.
+    """
+    number, answered = running.iteration, _list_answered(record, checkpoint_id)
+    is_over = _is_over(workflow, record, running)
+    if number not in answered and not (is_over and _is_inapplicable(workflow, record, checkpoint_id, number)):
+        return number
+    last = min(len(running.items), number + len(answered) + 1) if running.items is not None else number + 1
+    free = (following for following in range(number + 1, last + 1) if is_over and following not in answered)
+    newest = record.find_answer(checkpoint_id)
+    return next(free, newest.iteration if newest is not None else number)
+
+
+def _is_over(workflow: Workflow, record: Record, running: LoopIteration) -> bool:
+    """Whether all of the running iteration was entered, and another is certain to follow."""
+    loop = find_running_loop(workflow, record.here)
+    if loop is None or running.at < len(loop.steps) or find_next_loop_activity(workflow, record, record.here) is not None:
+        return False
+    return has_next_iteration(loop, running, collect_values(workflow, record)) is True
+
+
+def _is_inapplicable(workflow: Workflow, record: Record, checkpoint_id: str, iteration: int) -> bool:
+    checkpoint = find_current_checkpoint(workflow, record, checkpoint_id)
+    instance = CheckpointInstance(checkpoint_id, record.activity, record.visit, iteration)
+    return checkpoint is not None and evaluate_condition(workflow, record, checkpoint, instance) is False
 
 
 def _find_next_iteration(workflow: Workflow, record: Record, checkpoint_id: str, first: int) -> int:

@@ -11,6 +11,7 @@ for it the values on entry count, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from fidelio.definitions.conditions import Truth, all_hold, holds, list_variable
 from fidelio.engine import phrases
 from fidelio.engine.checkpoints import collect_instance_values, find_checkpoint_loop, find_naming_steps, needs_person
 from fidelio.engine.due_iterations import find_due_items, has_first_iteration, has_next_iteration
-from fidelio.engine.record import COMPLETED, ENTERED, EventContent
+from fidelio.engine.record import COMPLETED, ENTERED, LOOP_ADVANCED, EventContent, fold_drafts
 from fidelio.engine.scope import collect_values, restore_replaced
 from fidelio.engine.state import CheckpointInstance, LoopAnswers, LoopIteration, Record, Refusal
 
@@ -53,16 +54,52 @@ def refuse_unanswered(
     `reported` are the ids of the steps in the manifest, including repetitions. `server`: the server demands people for all
     answers.
     """
-    counts: dict[str, int] = {}
-    for step in reported:
-        counts[step] = counts.get(step, 0) + 1
-    for left in _list_left_visits(record, drafts):
-        # The manifest is that of the current activity, not of those whose loops run through it.
-        mine = counts if left.visit == record.visit else {}
-        if missing := find_missing_answers(workflow, left, reported=mine, server=server):
-            first = missing[0]
+    for draft in drafts:
+        if (first := _find_left_behind(workflow, record, draft, Counter(reported), server=server)) is not None:
             sentence = phrases.person_unasked(first.checkpoint, first.activity, first.iterations)
             return Refusal(PERSON_UNASKED, sentence, remedy)
+        record = fold_drafts(record, [draft], 0) if draft.type == LOOP_ADVANCED else record
+        if draft.type in (ENTERED, COMPLETED):
+            break
+    return None
+
+
+def _find_left_behind(
+    workflow: Workflow, record: Record, draft: EventContent, reported: Mapping[str, int], *, server: bool
+) -> MissingAnswer | None:
+    """The first answer that is missing in what the draft leaves: visits, or an iteration."""
+    if draft.type == LOOP_ADVANCED:
+        return find_unfinished(workflow, record, begins=draft.body["loop"], reported=reported, server=server)
+    if draft.type == ENTERED and draft.body.get("how") == "loop":
+        return find_unfinished(workflow, record, reported=reported, server=server)
+    for left in _list_left_visits(record, draft):
+        # The manifest is that of the current activity, not of those whose loops run through it.
+        mine = reported if left.visit == record.visit else {}
+        if missing := find_missing_answers(workflow, left, reported=mine, server=server):
+            return missing[0]
+    return None
+
+
+def find_unfinished(
+    workflow: Workflow,
+    record: Record,
+    *,
+    begins: str = "",
+    reported: Mapping[str, int] | None = None,
+    server: bool = False,
+) -> MissingAnswer | None:
+    """The answer that is missing in the running iteration before an activity of it, or an iteration of a loop, is entered.
+
+    If another loop begins (`begins`), the items that the running loop would leave out count, too.
+    """
+    activity, running = workflow.activity(record.activity), record.here.running
+    for found in find_missing_answers(workflow, record, reported=reported, server=server) if running is not None else ():
+        loop = find_checkpoint_loop(activity, found.checkpoint) if activity is not None else None
+        if running is None or loop is None or loop.id != running.loop:
+            continue
+        leaves = begins not in ("", loop.id)
+        if numbers := tuple(number for number in found.iterations if leaves or number <= running.iteration):
+            return replace(found, iterations=numbers)
     return None
 
 
@@ -90,14 +127,11 @@ def leads_away(record: Record) -> bool:
     )
 
 
-def _list_left_visits(record: Record, drafts: Iterable[EventContent]) -> Iterator[Record]:
+def _list_left_visits(record: Record, move: EventContent) -> Iterator[Record]:
     """The visits that a move leaves, each as the record in which it is the current visit."""
-    move = next((draft for draft in drafts if draft.type in (ENTERED, COMPLETED)), None)
-    if move is None or not record.activity:
-        return
     body, how = move.body, move.body.get("how", "next")
     stays = move.type == ENTERED and body["activity"] == record.activity and not body.get("again")
-    if stays or how == "loop":
+    if move.type not in (ENTERED, COMPLETED) or not record.activity or stays:
         return
     if record.forced and move.type == ENTERED and body["activity"] != record.forced:
         # A person who sends the session somewhere has not allowed it to go anywhere else.
@@ -152,7 +186,7 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         if running is not None:
             due: Iterable[int] = self._list_due_after(loop, running)
         elif loop.id in here.looped:
-            # A move past an iteration is offered only if that iteration is settled.
+            # A loop is left for another one only if it is settled.
             return ()
         else:
             count = self._count_due(checkpoint, loop, known)

@@ -144,9 +144,9 @@ class MoveService:
         report = self._unit.draft_report(definition.workflow, call, move.variables)
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
-        informed = fold_drafts(call.record, report, self._unit.clock())
-        report += draft_loop_entry(definition.workflow, informed, move.to, move.steps or ())
-        informed = fold_drafts(call.record, report, self._unit.clock())
+        reported = fold_drafts(call.record, report, self._unit.clock())
+        entry = draft_loop_entry(definition.workflow, reported, move.to, move.steps or ())
+        informed = fold_drafts(reported, entry, self._unit.clock())
         candidates = list_transitions(definition.workflow, informed)
         warnings = self._check_move(
             definition, call.record, informed, move, candidates, new_visit=new_visit, per_iteration=per_iteration
@@ -162,10 +162,10 @@ class MoveService:
             new_visit=new_visit,
             candidates=candidates,
         )
-        self._refuse_unanswered(definition.workflow, informed, drafts, move, per_iteration=per_iteration)
+        self._refuse_unanswered(definition.workflow, reported, [*entry, *drafts], move, per_iteration=per_iteration)
         moved = MoveResult(definition.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
-        events = build_events([*report, *drafts], call.agent)
+        events = build_events([*report, *entry, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
     def _refuse_unanswered(
