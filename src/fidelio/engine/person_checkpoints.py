@@ -5,8 +5,8 @@ its answer, or by a condition that is known to be false; an unknown condition ha
 value. The condition of the step that names a checkpoint counts as a part of its condition. In a loop each iteration has its own
 answer.
 
-What agents report after a checkpoint was asked does not count (`answers`). A checkpoint that no step names is due on entry, so
-for it the values on entry count, too.
+What agents report after a checkpoint was asked does not count (`answers`), in a loop also for the later iterations. A
+checkpoint that no step names is due on entry, so for it the values on entry count, too.
 """
 
 from __future__ import annotations
