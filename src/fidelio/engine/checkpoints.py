@@ -181,7 +181,7 @@ def _is_settled(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
 
 
 def _is_settled_loop(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
-    """Whether the loop of the checkpoint has been left for another one, or is known to have no iteration."""
+    """Whether the loop of the checkpoint was left for another loop, or is known to have no iteration."""
     activity = workflow.activity(record.activity)
     loop = find_checkpoint_loop(activity, checkpoint_id) if activity is not None else None
     if loop is None or _find_running(workflow, record, checkpoint_id) is not None:

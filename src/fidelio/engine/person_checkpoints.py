@@ -207,7 +207,7 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         if known is None and newest is not None:
             # Records of earlier versions have only the newest answer.
             known = LoopAnswers(tuple(range(1, newest.iteration + 1)))
-        asked = known or LoopAnswers()
+        answers = known or LoopAnswers()
         running = here.running if here.running is not None and here.running.loop == loop.id else None
         if running is not None:
             due: Iterable[int] = self._list_due_after(loop, running)
@@ -215,11 +215,13 @@ class _LeftVisit(msgspec.Struct, frozen=True):
             # A loop is left for another one only if it is settled.
             return ()
         else:
-            count = self._count_due(checkpoint, loop, asked)
+            count = self._count_due(checkpoint, loop, answers)
             if known is None and count and self._is_changing(checkpoint, loop):
                 return (1,) if self._applies(checkpoint, collect_values(self.workflow, self.record)) else ()
             due = range(1, 1 + count)
-        return tuple(number for number in due if number not in asked.iterations and self._applies_in(loop, checkpoint, number))
+        return tuple(
+            number for number in due if number not in answers.iterations and self._applies_in(loop, checkpoint, number)
+        )
 
     def _is_changing(self, checkpoint: Checkpoint, loop: Loop) -> bool:
         """Whether variables of its condition were set in this visit: their values in earlier iterations are not known."""
@@ -252,10 +254,10 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         return max(int(ran), done if checkpoint.condition is None or total else 0)
 
     def _applies_in(self, loop: Loop, checkpoint: Checkpoint, iteration: int) -> bool:
-        """Whether it may apply in the iteration by the values before it was first asked, or is certain to by others."""
+        """Whether it may apply in the iteration by the values before its first request, or is certain to by others."""
         instance = CheckpointInstance(checkpoint.id, self.activity.id, self.record.visit, iteration)
-        asked = self.record.here.in_loops.get(checkpoint.id, LoopAnswers())
-        records = (self.record, self.earlier, restore_replaced(self.record, asked.replaced))
+        answers = self.record.here.in_loops.get(checkpoint.id, LoopAnswers())
+        records = (self.record, self.earlier, restore_replaced(self.record, answers.replaced))
         now, before, first = (collect_instance_values(self.workflow, record, instance) for record in records)
         if loop.variable in now:
             # An item that was added since is known by its own value only.

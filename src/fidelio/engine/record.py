@@ -225,13 +225,13 @@ def _apply_armed(record: Record, event: FoldableEvent) -> Record:
     armed = (_build_open_checkpoint(record, event, entry) for entry in entries)
     here = record.here
     for entry in entries:
-        here = here.note_question(entry["checkpoint"], entry.get("iteration", 0), entry.get("of", 0))
+        here = here.note_request(entry["checkpoint"], entry.get("iteration", 0), entry.get("of", 0))
     return _update_status(replace(record, armed=(*record.armed, *armed), here=here))
 
 
 def _apply_yielded(record: Record, event: FoldableEvent) -> Record:
     body = event.body
-    here = record.here.note_question(body["checkpoint"], body.get("iteration", 0), body.get("of", 0))
+    here = record.here.note_request(body["checkpoint"], body.get("iteration", 0), body.get("of", 0))
     return _update_status(replace(record, open=_build_open_checkpoint(record, event, body), here=here))
 
 

@@ -101,8 +101,8 @@ def _map_replaced(record: Record, change: Callable[[Replaced], dict[str, list[An
 
 
 def _map_visit(visit: ActivityVisit, change: Callable[[Replaced], dict[str, list[Any]]]) -> ActivityVisit:
-    asked = {name: replace(known, replaced=change(known.replaced)) for name, known in visit.in_loops.items()}
-    return replace(visit, replaced=change(visit.replaced), in_loops=asked)
+    answers = {name: replace(known, replaced=change(known.replaced)) for name, known in visit.in_loops.items()}
+    return replace(visit, replaced=change(visit.replaced), in_loops=answers)
 
 
 def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:

@@ -162,7 +162,7 @@ class ActivityVisit(_Value, frozen=True):
     started: tuple[str, ...] = ()
     loop_items: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
-    def note_question(self, checkpoint: str, iteration: int, total: int) -> ActivityVisit:
+    def note_request(self, checkpoint: str, iteration: int, total: int) -> ActivityVisit:
         """Note that a checkpoint of a loop was yielded, and how many iterations there were."""
         known = self.in_loops.get(checkpoint, LoopAnswers())
         noted = replace(known, total=max(known.total, total))
