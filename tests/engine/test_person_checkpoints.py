@@ -62,6 +62,13 @@ def relayed(chosen: str, request: str = "r", **effect: Any) -> EventDraft:
     return EventDraft(ANSWERED, {"request": request, "option": chosen, "mode": "option", "effect": effect, **who})
 
 
+def asked(*iterations: int, of: int = 0) -> list[EventDraft]:
+    found = list[EventDraft]()
+    for number in iterations:
+        found += [yielded("ask", f"r{number}", iteration=number, person=True, of=of), answered("yes", f"r{number}")]
+    return found
+
+
 @proves("engine.person-leaves")
 @pytest.mark.parametrize("attached", [True, False])
 @pytest.mark.parametrize("out", [NEXT, END, [entered("one", again=True)]])
@@ -154,12 +161,15 @@ def test_every_item_of_a_known_list_has_its_own_answer() -> None:
 
 
 @proves("engine.person-iterations")
-def test_where_the_items_are_not_known_a_loop_that_ran_was_asked_at_least_once() -> None:
+def test_a_loop_that_is_not_known_to_be_empty_was_asked_at_least_once() -> None:
     each = asking(loops=[loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")])])
     often = asking(loops=[loop("l", "while", condition=when("more"), steps=[step("x", checkpoint="ask")])])
     once = (yielded("ask", "r1", iteration=1), answered("yes", "r1"))
 
-    assert missing(each, at("one")) == []
+    for unknown in (each, often):
+        assert missing(unknown, at("one")) == [("ask", (1,))]
+    assert missing(each, started(told(files=None), entered("one"))) == [("ask", (1,))]
+    assert missing(each, at("one", told(files=[]))) == missing(often, at("one", told(more=False))) == []
     assert missing(each, at("one"), "x") == [("ask", (1,))]
     assert missing(each, at("one", *once), "x") == []
     assert missing(often, at("one", *once), "x", "x") == [("ask", (2,))]
@@ -179,17 +189,55 @@ def test_a_question_about_some_items_is_asked_for_those() -> None:
 
 
 @proves("engine.person-iterations")
-def test_a_question_about_the_result_of_an_iteration_is_asked_for_the_newest_result() -> None:
+def test_what_agents_report_after_the_first_question_does_not_settle_later_iterations() -> None:
     each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
     definition = asking(loops=[each], condition=when("outcome", "bad"))
     known, asked_ = told(files=["a", "b"]), (yielded("ask", "r1", iteration=1, of=2), answered("yes", "r1"))
 
     assert missing(definition, started(known, entered("one"), told(outcome="bad"))) == [("ask", (1,))]
     assert missing(definition, started(known, entered("one"), told(outcome="good"))) == []
-    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_)) == []
-    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_, told(outcome="bad"))) == [
-        ("ask", (2,))
-    ]
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_)) == [("ask", (2,))]
+    for outcome in ("bad", "good"):
+        later = started(known, entered("one"), told(outcome="bad"), *asked_, told(outcome=outcome))
+        assert missing(definition, later) == [("ask", (2,))]
+    dismissed = (yielded("ask", "r1", iteration=1, of=2), answered("", "r1", mode="condition_not_met"))
+    fine = started(known, entered("one"), told(outcome="good"), *dismissed)
+    assert missing(definition, fine) == []
+    assert missing(definition, fold_drafts(fine, [told(outcome="bad")], NOW)) == [("ask", (2,))]
+    by_person = (yielded("ask", "r1", iteration=1, of=2), answered("yes", "r1", setVariable={"outcome": "good"}))
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *by_person)) == []
+
+
+@proves("engine.person-iterations")
+def test_items_that_are_rewritten_after_the_first_question_count_as_they_were() -> None:
+    each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
+    definition = asking(loops=[each], condition=when("file.risky"))
+    risky, safe = {"risky": True}, {"risky": False}
+    known = (told(files=[risky, risky]), entered("one"), *asked(1, of=2))
+
+    assert missing(definition, started(*known, told(files=[safe, safe]))) == [("ask", (2,))]
+    assert missing(definition, started(*known, told(files=[safe, safe, safe]))) == [("ask", (2,))]
+    assert missing(definition, started(*known, told(files=[safe, safe, risky]))) == [("ask", (2, 3))]
+
+
+@proves("engine.person-leaves")
+@pytest.mark.parametrize(
+    ("before", "reported", "is_refused"),
+    [("high", "low", True), (None, "low", False), ("low", "high", True), ("low", "low", False)],
+)
+def test_the_call_that_leaves_does_not_report_a_question_away(before: str | None, reported: str, is_refused: bool) -> None:
+    each = loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")])
+    more = loop("l", "while", condition=when("risk", "high"), steps=[step("x", checkpoint="ask")])
+    risky = when("risk", "high")
+    known = [told(files=["a"]), *([told(risk=before)] if before else [])]
+    for definition in (
+        asking(step("a", checkpoint="ask"), condition=risky),
+        asking(loops=[each], condition=risky),
+        asking(loops=[more]),
+    ):
+        earlier = started(*known, entered("one"))
+        record = fold_drafts(earlier, [told(risk=reported)], NOW)
+        assert (refuse_unanswered(definition, record, NEXT, earlier=earlier) is not None) is is_refused
 
 
 @proves("engine.person-iterations")

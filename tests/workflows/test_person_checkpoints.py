@@ -184,6 +184,77 @@ async def test_gates_ask_for_every_item(settings: Settings, library: Path) -> No
     assert held.is_error
 
 
+THROUGH = LOOP.replace("checkpoint: sure}]}", "required: false, checkpoint: sure}], activities: [inner]}")
+INNER = "  - {id: inner, version: 1.0.0, name: Inner}\n"
+
+
+async def ask_in(play: Player, settings: Settings, dialect: str, token: str) -> str:
+    """Let a person answer all open questions; in the sessions dialect the agent yields one first."""
+    if dialect == "sessions":
+        await play("yield_checkpoint", session_token=token, checkpoint_id="sure")
+    async with await open_ledger(settings.ledger) as ledger:
+        for request in (await ledger.requests(state="open")).items:
+            await Inbox(ledger).answer(request.id, "yes_", by="person:test", channel="cli")
+    return (await play("resume_checkpoint", session_token=token)).token if dialect == "sessions" else token
+
+
+@proves("engine.person-iterations")
+@LEVELS
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+async def test_every_iteration_through_activities_is_asked_before_they_are_entered(
+    settings: Settings, library: Path, dialect: str, fidelity: str
+) -> None:
+    write(library, loops=THROUGH)
+    with (library / "gate" / "workflow.yaml").open("a") as file:
+        file.write(INNER)
+    async with playing(settings, library, dialect=dialect, fidelity=fidelity) as play:
+        token = (await move(play, await play.start("gate"), "work", variables={"files": ["a", "b"]})).token
+        early = list[bool]()
+        for _ in range(2):
+            inside = await move(play, token, "inner", step_manifest=CLAIM)
+            early.append(inside.is_error)
+            if inside.is_error:
+                token = await ask_in(play, settings, dialect, token)
+                inside = await move(play, token, "inner", step_manifest=CLAIM)
+            token = (await move(play, inside.token, "work")).token
+        left = await move(play, token, "after", step_manifest=CLAIM)
+
+    # In gates all items are asked on entry.
+    assert early == [True, dialect == "sessions"]
+    assert not left.is_error, left.text
+
+
+@proves("engine.person-asked")
+@pytest.mark.parametrize("first", [True, False], ids=["asked", "unasked"])
+async def test_a_later_report_settles_no_iteration(settings: Settings, library: Path, first: bool) -> None:
+    write(library, condition=RISKY, loops=LOOP)
+    manifest = [*CLAIM, {"step_id": "one", "output": "a"}, {"step_id": "one", "output": "b"}]
+    async with playing(settings, library) as play:
+        known = {"files": ["a", "b"], "risk": "high"}
+        token = (await move(play, await play.start("gate"), "work", variables=known)).token
+        token = await ask_in(play, settings, "sessions", token) if first else token
+        left = await move(play, token, "after", step_manifest=manifest, variables={"risk": "low"})
+
+    assert f"none has for iteration {'2' if first else '1, 2'} of its loop" in left.text
+
+
+@proves("engine.person-iterations")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+@pytest.mark.parametrize("files", [[], None], ids=["empty", "unknown"])
+async def test_only_a_list_that_is_known_to_be_empty_needs_no_person(
+    settings: Settings, library: Path, dialect: str, files: list[str] | None
+) -> None:
+    write(library, loops=LOOP)
+    async with playing(settings, library, dialect=dialect) as play:
+        token = (await move(play, await play.start("gate"), "work", variables={"files": files})).token
+        left = await move(play, token, "after", step_manifest=CLAIM)
+        if left.is_error and dialect == "sessions":
+            late = await move(play, token, "after", step_manifest=CLAIM, variables={"files": []})
+            assert not late.is_error, late.text
+
+    assert left.is_error is (files is None)
+
+
 @proves("engine.strictness")
 async def test_a_demand_for_people_holds_on_a_server_that_does_not_make_it(settings: Settings, library: Path) -> None:
     write(library, person=False)

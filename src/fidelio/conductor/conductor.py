@@ -50,8 +50,9 @@ from fidelio.conductor.segments import (
     list_segments,
 )
 from fidelio.conductor.supervisor import WorkerReport, WorkerSupervisor
+from fidelio.engine.due_iterations import find_due_items
 from fidelio.engine.manifests import StepReport, check_step_manifest
-from fidelio.engine.progress import ActivityTask, find_due_items
+from fidelio.engine.progress import ActivityTask
 from fidelio.engine.record import Record
 from fidelio.engine.scope import collect_values
 from fidelio.engine.variables import check_report

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.models import Activity, Workflow
+from fidelio.engine.due_iterations import count_iterations
 from fidelio.engine.phrases import list_names
-from fidelio.engine.progress import count_iterations
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.scope import find_running_loop
 from fidelio.engine.variables import suggest_report

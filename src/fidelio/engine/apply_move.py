@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
 from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
+from fidelio.engine.due_iterations import find_due_items
 from fidelio.engine.manifests import MAX_OUTPUT_LENGTH, is_blank
 from fidelio.engine.moves import Action, PossibleMove, describe_situation
 from fidelio.engine.person_checkpoints import refuse_unanswered
-from fidelio.engine.progress import find_due_items
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import LoopIteration, Record, Refusal

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
-from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
-from fidelio.engine.state import CheckpointInstance, OpenCheckpoint, Record
+from fidelio.engine.due_iterations import find_due_items, has_first_iteration, has_next_iteration
+from fidelio.engine.scope import collect_values, find_running_loop
+from fidelio.engine.state import CheckpointInstance, LoopIteration, OpenCheckpoint, Record
+from fidelio.engine.transitions import find_next_loop_activity
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Loop, Step, Workflow
@@ -82,7 +84,7 @@ def _find_items(workflow: Workflow, record: Record, loop: Loop) -> tuple[Any, ..
         return None
     if find_running_loop(workflow, record.here) is loop and record.here.running is not None:
         return record.here.running.items
-    return find_loop_items(loop, collect_values(workflow, record))
+    return find_due_items(loop, record, collect_values(workflow, record))
 
 
 def find_instance(workflow: Workflow, record: Record, checkpoint_id: str) -> CheckpointInstance:
@@ -116,9 +118,10 @@ def find_checkpoints_to_arm(
     """
     activity = workflow.activity(record.activity)
     for checkpoint in activity.checkpoints if activity is not None else ():
-        per_item = record.here.running is None and needs_person(workflow, record, checkpoint, server=person)
+        per_item = needs_person(workflow, record, checkpoint, server=person)
         iterations = count_known_iterations(workflow, record, checkpoint.id) if per_item else 0
-        for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if checkpoint.required else ():
+        is_due = checkpoint.required and not (per_item and _is_settled_loop(workflow, record, checkpoint.id))
+        for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if is_due else ():
             yield checkpoint, instance, evaluate_condition(workflow, record, checkpoint, instance)
 
 
@@ -126,9 +129,10 @@ def _list_unopened(workflow: Workflow, record: Record, checkpoint_id: str, itera
     if not iterations:
         settled = _is_settled(workflow, record, checkpoint_id)
         return [] if settled else [find_instance(workflow, record, checkpoint_id)]
-    known = record.here.in_loops.get(checkpoint_id)
+    running = _find_running(workflow, record, checkpoint_id)
     waiting = {pending.iteration for pending in record.pending if pending.checkpoint == checkpoint_id}
-    rest = {*range(1, iterations + 1)} - waiting - {*(known.iterations if known is not None else ())}
+    first = running.iteration if running is not None else 1
+    rest = {*range(first, iterations + 1)} - waiting - {*_list_answered(record, checkpoint_id)}
     numbers = sorted(rest)[:MAX_ARMED_ITERATIONS]
     return [CheckpointInstance(checkpoint_id, record.activity, record.visit, number) for number in numbers]
 
@@ -168,24 +172,78 @@ def describe_last_checkpoint(record: Record) -> dict[str, Any] | None:
 def _is_settled(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
     if record.find_pending(checkpoint_id) is not None:
         return True
-    if record.here.running is None:
+    if _find_running(workflow, record, checkpoint_id) is None:
         return record.find_answer(checkpoint_id) is not None
-    return record.find_answer_of(find_instance(workflow, record, checkpoint_id)) is not None
+    instance = find_instance(workflow, record, checkpoint_id)
+    # The record has only the newest answer itself, and another iteration may have been answered after this one.
+    answered = instance.iteration in _list_answered(record, checkpoint_id)
+    return answered or record.find_answer_of(instance) is not None
+
+
+def _is_settled_loop(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
+    """Whether the loop of the checkpoint was left for another loop, or is known to have no iteration."""
+    activity = workflow.activity(record.activity)
+    loop = find_checkpoint_loop(activity, checkpoint_id) if activity is not None else None
+    if loop is None or _find_running(workflow, record, checkpoint_id) is not None:
+        return False
+    is_left, values = loop.id in record.here.looped, collect_values(workflow, record)
+    return is_left or has_first_iteration(loop, record, values) is False
+
+
+def _list_answered(record: Record, checkpoint_id: str) -> tuple[int, ...]:
+    """The iterations of its loop for which the checkpoint was answered in this visit."""
+    known = record.here.in_loops.get(checkpoint_id)
+    return known.iterations if known is not None else ()
+
+
+def _find_running(workflow: Workflow, record: Record, checkpoint_id: str) -> LoopIteration | None:
+    """The running iteration, if a step of its loop names the checkpoint."""
+    loop = find_running_loop(workflow, record.here)
+    named = loop is not None and any(step.checkpoint == checkpoint_id for step in loop.steps)
+    return record.here.running if named else None
 
 
 def _find_iteration(workflow: Workflow, record: Record, checkpoint_id: str) -> int:
     activity = workflow.activity(record.activity)
     if activity is None or not activity.loops:
         return 0
-    running = find_running_loop(workflow, record.here)
-    if running is not None and record.here.running and any(step.checkpoint == checkpoint_id for step in running.steps):
-        return record.here.running.iteration
+    if (running := _find_running(workflow, record, checkpoint_id)) is not None:
+        return _find_iteration_of(workflow, record, checkpoint_id, running)
     if find_checkpoint_loop(activity, checkpoint_id) is None:
         return 0
     answer = record.find_answer(checkpoint_id)
     if answer is not None and not (answer.resumed or answer.behind):
         return answer.iteration
     return _find_next_iteration(workflow, record, checkpoint_id, answer.iteration + 1 if answer is not None else 1)
+
+
+def _find_iteration_of(workflow: Workflow, record: Record, checkpoint_id: str, running: LoopIteration) -> int:
+    """The running iteration; the next that has no answer if the running iteration is over and settled.
+
+    An agent that moves into the activities of a loop begins an iteration by that move, and asks before it.
+    """
+    number, answered = running.iteration, _list_answered(record, checkpoint_id)
+    is_over = _is_over(workflow, record, running)
+    if number not in answered and not (is_over and _is_inapplicable(workflow, record, checkpoint_id, number)):
+        return number
+    last = min(len(running.items), number + len(answered) + 1) if running.items is not None else number + 1
+    free = (following for following in range(number + 1, last + 1) if is_over and following not in answered)
+    newest = record.find_answer(checkpoint_id)
+    return next(free, newest.iteration if newest is not None else number)
+
+
+def _is_over(workflow: Workflow, record: Record, running: LoopIteration) -> bool:
+    """Whether all of the running iteration was entered, and another is certain to follow."""
+    loop = find_running_loop(workflow, record.here)
+    if loop is None or running.at < len(loop.steps) or find_next_loop_activity(workflow, record, record.here) is not None:
+        return False
+    return has_next_iteration(loop, running, collect_values(workflow, record)) is True
+
+
+def _is_inapplicable(workflow: Workflow, record: Record, checkpoint_id: str, iteration: int) -> bool:
+    checkpoint = find_current_checkpoint(workflow, record, checkpoint_id)
+    instance = CheckpointInstance(checkpoint_id, record.activity, record.visit, iteration)
+    return checkpoint is not None and evaluate_condition(workflow, record, checkpoint, instance) is False
 
 
 def _find_next_iteration(workflow: Workflow, record: Record, checkpoint_id: str, first: int) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from fidelio.definitions.conditions import holds
 from fidelio.engine import phrases
+from fidelio.engine.due_iterations import find_author, find_due_items, has_first_iteration, has_next_iteration
 from fidelio.engine.iterations import (
     MAX_GROUPS,
     MissingIteration,
@@ -28,7 +29,6 @@ from fidelio.engine.iterations import (
     shorten_item,
     suggest_entry,
 )
-from fidelio.engine.progress import find_author, find_due_items, has_first_iteration, has_next_iteration
 from fidelio.engine.record import BY_ANSWER, LOOP_ADVANCED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_reported_values, collect_values, find_loop_items, find_skipped_activities
 from fidelio.engine.state import Problem, Record

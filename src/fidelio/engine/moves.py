@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, resolve_answer
 from fidelio.engine.checkpoints import find_checkpoint_loop, find_current_checkpoint, find_instance, needs_person
+from fidelio.engine.due_iterations import count_iterations, find_due_items
 from fidelio.engine.loops import check_loops
-from fidelio.engine.person_checkpoints import PERSON_UNASKED, MissingAnswer, find_missing_answers, refuse_unanswered
+from fidelio.engine.person_checkpoints import (
+    PERSON_UNASKED,
+    MissingAnswer,
+    find_missing_answers,
+    find_unfinished,
+    refuse_unanswered,
+)
 from fidelio.engine.progress import (
     ActivityTask,
-    count_iterations,
     find_checkpoint_before,
-    find_due_items,
     list_free_checkpoints,
     list_tasks,
 )
@@ -141,7 +146,7 @@ class _SituationBuilder:
 
     def _find_passed_checkpoint(self, tasks: Sequence[ActivityTask], missing: Sequence[MissingAnswer]) -> Checkpoint | None:
         """A checkpoint that needs a person's answer now, because no step that can still be done leads to it."""
-        if not missing or any(task.must and task.kind != "loop" for task in tasks):
+        if not missing or any(task.must and task.kind == "step" for task in tasks):
             return None
         ends_iteration = any(task.must for task in tasks)
         ahead = {task.step.checkpoint for task in tasks if task.step is not None} if not ends_iteration else set()
@@ -227,12 +232,10 @@ class _SituationBuilder:
 
     def _explain_unfinished_iteration(self, task: ActivityTask) -> str:
         """Why the next iteration cannot be entered yet: a person has to answer a checkpoint of the current iteration."""
-        running = self.record.here.running
-        if task.kind != "loop" or running is None or running.loop != task.id:
+        if task.kind != "loop":
             return ""
-        missing = find_missing_answers(self.workflow, self.record, server=self.context.demands_person)
-        first = next((found for found in missing if running.iteration in found.iterations), None)
-        return phrases.person_unasked(first.checkpoint, first.activity, (running.iteration,)) if first is not None else ""
+        found = find_unfinished(self.workflow, self.record, begins=task.id, server=self.context.demands_person)
+        return phrases.person_unasked(found.checkpoint, found.activity, found.iterations) if found is not None else ""
 
     def _make_task_move(self, task: ActivityTask) -> PossibleMove:
         (move,) = _make_task_moves([task])

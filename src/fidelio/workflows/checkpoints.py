@@ -81,13 +81,13 @@ class CheckpointService:
             definition, checkpoint = await self._load_checkpoint(call, checkpoint_id)
             workflow = definition.workflow
             warnings = self._unit.check_report(workflow, record, variables, definition.drift)
-            answer = record.find_answer_of(find_instance(workflow, record, checkpoint_id))
             report = build_events(self._unit.draft_report(workflow, call, variables), call.agent)
+            informed = fold_drafts(record, report, self._unit.clock())
+            answer = record.find_answer_of(find_instance(workflow, informed, checkpoint_id))
             if (known := answer or armed) is not None:
                 yielded = YieldedCheckpoint(checkpoint_id, known.request, answer)
                 subject = TokenSubject(checkpoint_id, known.request)
                 return WorkflowDecision(yielded, events=report, warnings=warnings, subject=subject, definition=definition)
-            informed = fold_drafts(record, report, self._unit.clock())
             draft, request = yield_request(workflow, informed, checkpoint, person=self._unit.policy.requests_demand_person)
             events = (*report, *build_events([draft], call.agent))
             return WorkflowDecision(

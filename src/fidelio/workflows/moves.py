@@ -146,9 +146,9 @@ class MoveService:
         report = self._unit.draft_report(definition.workflow, call, move.variables)
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
-        informed = fold_drafts(call.record, report, self._unit.clock())
-        report += draft_loop_entry(definition.workflow, informed, move.to, move.steps or ())
-        informed = fold_drafts(call.record, report, self._unit.clock())
+        reported = fold_drafts(call.record, report, self._unit.clock())
+        entry = draft_loop_entry(definition.workflow, reported, move.to, move.steps or ())
+        informed = fold_drafts(reported, entry, self._unit.clock())
         candidates = list_transitions(definition.workflow, informed)
         warnings = self._check_move(
             definition, call.record, informed, move, candidates, new_visit=new_visit, per_iteration=per_iteration
@@ -164,14 +164,23 @@ class MoveService:
             new_visit=new_visit,
             candidates=candidates,
         )
-        self._refuse_unanswered(definition.workflow, informed, drafts, move, per_iteration=per_iteration)
+        self._refuse_unanswered(
+            call.record, definition.workflow, reported, [*entry, *drafts], move, per_iteration=per_iteration
+        )
         moved = MoveResult(definition.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
-        events = build_events([*report, *drafts], call.agent)
+        events = build_events([*report, *entry, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
     def _refuse_unanswered(
-        self, workflow: Workflow, record: Record, drafts: Sequence[EventDraft], move: Move, *, per_iteration: bool
+        self,
+        earlier: Record,
+        workflow: Workflow,
+        record: Record,
+        drafts: Sequence[EventDraft],
+        move: Move,
+        *,
+        per_iteration: bool,
     ) -> None:
         """Refuse, at every level, to end a visit with a checkpoint that only a person answers and that none has answered."""
         steps = [entry.step_id for entry in move.steps or ()]
@@ -184,7 +193,7 @@ class MoveService:
                 "A person answers them; then go on."
             )
         server = self._unit.policy.demands_person
-        refusal = refuse_unanswered(workflow, record, drafts, reported=steps, server=server, remedy=remedy)
+        refusal = refuse_unanswered(workflow, record, drafts, reported=steps, earlier=earlier, server=server, remedy=remedy)
         if refusal is not None:
             raise refusal_error(refusal)
 
