@@ -319,7 +319,7 @@ def brings_record(path: Path) -> bool:
 
 
 def _has_own_ledger(home: Home, entry: TrustedDirectory) -> bool:
-    """Whether this user's Fidelio has made the ledger; not asked of a directory that a person has trusted.
+    """Whether this user's Fidelio has made the ledger; True where a person has trusted the directory.
 
     A later commit of a clone can replace it, also by a write-ahead log, from which SQLite would restore any content.
     """
