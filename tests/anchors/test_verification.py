@@ -8,6 +8,7 @@ import pytest
 
 from fidelio.anchors.model import parse_anchor
 from fidelio.anchors.service import AnchorService
+from fidelio.errors import AnchorProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_all
@@ -237,3 +238,19 @@ async def test_what_was_redacted_after_an_anchor_is_named_and_no_contradiction(
     assert verdicts.anchors[0].notes == (
         "session a: events 2, 4 redacted after this anchor; what is left of the text is not proven by it",
     )
+
+
+@proves("anchors.files")
+@pytest.mark.parametrize("path", ["locks", "locks/anchor.lock"])
+async def test_a_home_that_cannot_be_written_is_named(
+    ledger: Ledger, service: AnchorService, home: Home, directory: Path, path: str
+) -> None:
+    await fill(ledger, "a")
+    blocked = home.path / path
+    if path == "locks":
+        blocked.write_text("a file in the place of the directory")
+    else:
+        blocked.mkdir(parents=True)
+
+    with pytest.raises(AnchorProblem, match="cannot be written"):
+        await service.create(str(directory))

@@ -173,8 +173,16 @@ class AnchorService:
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
-        lock = FileLock(self._home.ensure().lock_path("anchor"))
-        if not lock.acquire():
+        home = self._home.ensure()
+        try:
+            lock = FileLock(home.lock_path("anchor"))
+            is_held = lock.acquire()
+        except OSError as error:
+            raise AnchorProblem(
+                f"{self._home.path} cannot be written: {error.strerror}.",
+                remedy="An anchor belongs to a series whose state is in the home. Make the home writable.",
+            ) from error
+        if not is_held:
             raise AnchorProblem("Another process writes an anchor of this home.", remedy="Try again when it has ended.")
         try:
             yield

@@ -147,6 +147,7 @@ class _Audit:
         self.is_marked = False
         self.row_seq = 0
         self.last_type = ""
+        self.reason: object = None
         self.records = ledger.record_type(row.kind)
         self.record: Any = None if self.records is None else self.records.read(NO_RECORD)
         self.stored: Any = None
@@ -192,6 +193,7 @@ class _Audit:
         if is_forged and len(self.blank) < MAX_LISTED:
             self.blank.append(event.seq)
         self.last_type = "" if event.redacted else event.type
+        self.reason = event.body.get("reason") if self.is_deleted else None
         self._fold(event)
         if event.seq == self.stored_seq:
             self.record_at_row = self.record
@@ -259,7 +261,11 @@ class _Audit:
         row = self.row
         if (row.status, row.name, row.has_record) != (DELETED, None, False):
             self.problems.append(f"its events end with {SESSION_DELETED}, but its row has the status {row.status!r}")
+        if row.reason != self.reason:
+            self.problems.append(f"its row has the reason {row.reason!r:.80}, but its {SESSION_DELETED} event says another")
         for request in rows:
+            if request.state == "open":
+                self.problems.append(f"request {request.id} is open although the session was deleted")
             if (request.question, request.options, request.detail, request.answer) != _ERASED_TEXTS:
                 self.problems.append(f"request {request.id} has texts although the session was deleted")
 

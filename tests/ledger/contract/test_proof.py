@@ -272,3 +272,16 @@ async def test_what_belongs_to_no_session_is_named(ledger: Ledger, address: str)
     }
     with pytest.raises(RecordMismatch, match="No event opened request r_2"):
         await check_request(ledger, await ledger.request("r_2"))
+
+
+@proves("chain.covers-projections")
+async def test_what_a_deletion_says_is_compared_with_its_session(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await ledger.erase(["s_a"], actor="ada", reason="a law")
+    await tamper(address, "UPDATE sessions SET reason = 'a wish' WHERE id = 's_a'")
+    await tamper(address, "UPDATE requests SET state = 'open' WHERE id = 'r_2'")
+
+    assert (await verify_session(ledger, "s_a")).problems == (
+        "its row has the reason 'a wish', but its session.deleted event says another",
+        "request r_2 is open although the session was deleted",
+    )
