@@ -199,7 +199,7 @@ class _Audit:
             self.record_at_row = self.record
 
     def _count_mark(self, event: Event, mark: Mark) -> None:
-        """Count the events of an earlier version. After an event with a mark there are none: whoever appends one forges it."""
+        """Count the events of an earlier version, which cannot follow an event with a mark."""
         if _is_marked(mark):
             self.is_marked = True
         elif not self.is_marked:
@@ -230,7 +230,7 @@ class _Audit:
         (self.not_covered if self.unmarked else self.problems).append(sentence)
 
     async def _compare_end(self, verdict: ChainVerdict) -> None:
-        """Demand that the row names the last event: an earlier one would let the next anchor sign only a part of the chain.
+        """Demand that the row names the last event.
 
         While another process appends, the pages end with the row of the first or of the second read, or between them.
         """

@@ -49,13 +49,13 @@ class EventView(msgspec.Struct, frozen=True):
 class Redaction(msgspec.Struct, frozen=True):
     """A redaction to carry out: its change, the events to erase, and the requests as they are after it.
 
-    `kept` are the digests of the blobs that what is left of the events still refers to.
+    `remaining` are the digests of the blobs that what is left of the events still refers to.
     """
 
     change: Change
     seqs: tuple[int, ...]
     requests: tuple[Request, ...]
-    kept: tuple[str, ...] = ()
+    remaining: tuple[str, ...] = ()
 
 
 def view_events(events: Iterable[Event], left: Mapping[int, Mark]) -> list[EventView | Event]:
@@ -149,8 +149,8 @@ async def _plan(ledger: Ledger, change: Change, seqs: tuple[int, ...]) -> Redact
     left = {event.seq: _describe_left(event, records, entries.get(event.seq, [])) for event in erased}
     change = replace(change, expect=row.last_seq, marks={LEFT: {str(seq): mark for seq, mark in left.items()}})
     before, _ = await read_left(ledger, row.id)
-    kept = tuple(sorted({digest for mark in left.values() for digest in mark.get("blobs", ())}))
-    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after, kept)
+    remaining = tuple(sorted({digest for mark in left.values() for digest in mark.get("blobs", ())}))
+    return Redaction(_add_record(change, row, records, events, {**left, **before}), seqs, after, remaining)
 
 
 def _describe_left(event: Event, records: RecordType[Any] | None, requests: list[Mark]) -> Mark:

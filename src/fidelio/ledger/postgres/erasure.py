@@ -20,8 +20,8 @@ _ERASE_BODIES = "UPDATE events SET raw = NULL, salt = NULL WHERE position = ANY(
 _DELETE_REFERENCES = "DELETE FROM event_blobs WHERE position = ANY($1::bigint[]) AND digest <> ALL($2::text[]) RETURNING digest"
 
 
-async def erase_events(connection: Connection, session: str, seqs: Sequence[int], kept: Sequence[str] = ()) -> None:
-    """Erase bodies, salts, search rows and unreferenced blobs of events, except `kept`, in the transaction of the caller.
+async def erase_events(connection: Connection, session: str, seqs: Sequence[int], remaining: Sequence[str] = ()) -> None:
+    """Erase bodies, salts, search rows and unreferenced blobs of events, except `remaining`, in the transaction of the caller.
 
     Call it before `event.redacted` is appended: blobs are locked before positions, as in every transaction.
     """
@@ -33,7 +33,7 @@ async def erase_events(connection: Connection, session: str, seqs: Sequence[int]
     await search_index.remove_events(connection, positions)
     await connection.execute(_ERASE_BODIES, positions)
     await documents.delete_unused_blobs(
-        connection, [row["digest"] for row in await connection.fetch(_DELETE_REFERENCES, positions, list(kept))]
+        connection, [row["digest"] for row in await connection.fetch(_DELETE_REFERENCES, positions, list(remaining))]
     )
 
 

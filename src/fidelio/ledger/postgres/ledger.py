@@ -77,7 +77,7 @@ class PostgresLedger(Ledger):
         encoded = self._encode(redaction.change)
 
         async def work(connection: Connection) -> CommitResult:
-            await erasure.erase_events(connection, redaction.change.session, redaction.seqs, redaction.kept)
+            await erasure.erase_events(connection, redaction.change.session, redaction.seqs, redaction.remaining)
             await requests.rewrite(connection, redaction.requests)
             (result,) = await commit(connection, encoded)
             return result

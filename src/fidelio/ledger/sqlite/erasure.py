@@ -22,19 +22,19 @@ DELETE FROM event_blobs WHERE position = ? AND digest NOT IN (SELECT value FROM 
 """
 
 
-def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int], kept: Sequence[str] = ()) -> None:
-    """Erase bodies, salts, index rows and unreferenced blobs of events, except `kept`, in the transaction of the caller."""
+def erase_events(connection: apsw.Connection, session: str, seqs: Sequence[int], remaining: Sequence[str] = ()) -> None:
+    """Erase bodies, salts, index rows and blobs of events, except `remaining` blobs, in the transaction of the caller."""
     for seq in seqs:
-        _erase_event(connection, session, seq, msgspec.json.encode(kept).decode())
+        _erase_event(connection, session, seq, msgspec.json.encode(remaining).decode())
 
 
-def _erase_event(connection: apsw.Connection, session: str, seq: int, kept: str) -> None:
+def _erase_event(connection: apsw.Connection, session: str, seq: int, remaining: str) -> None:
     row = connection.execute("SELECT position, type FROM events WHERE session = ? AND seq = ?", (session, seq)).get
     position, type_ = row or (0, None)
     require_redactable(session, seq, type_)
     remove_event(connection, position)
     connection.execute("UPDATE events SET body = NULL, salt = NULL WHERE position = ?", (position,))
-    blobs = fetch(connection, _DELETE_BLOBS, (position, kept))
+    blobs = fetch(connection, _DELETE_BLOBS, (position, remaining))
     delete_unused_blobs(connection, [digest for (digest,) in blobs])
 
 

@@ -76,7 +76,7 @@ class SqliteLedger(Ledger):
 
         def work(transaction: Transaction) -> CommitResult:
             result = apply(transaction, encoded)
-            erasure.erase_events(transaction.connection, session, redaction.seqs, redaction.kept)
+            erasure.erase_events(transaction.connection, session, redaction.seqs, redaction.remaining)
             note_pending(transaction.connection)
             requests.rewrite(transaction.connection, redaction.requests)
             return result
