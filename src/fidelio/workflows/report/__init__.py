@@ -26,10 +26,11 @@ MAX_DEPTH = 64
 async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Report:
     """Read the events, the snapshot and the requests of a session, and build its report and those of its children."""
     events = await all_events(ledger, session)
-    snapshot = events[0].body.get("snapshot") if events and not events[0].redacted else None
+    left, _ = await read_left(ledger, session)
+    first = next(iter(view_events(events[:1], left)), None)
+    snapshot = first.body.get("snapshot") if first is not None else None
     blob = await ledger.blob(snapshot) if snapshot else None
     definition = parse_snapshot(blob) if blob else None
-    left, _ = await read_left(ledger, session)
     report = build_report(session, events, definition, left)
     # The definition has templates; the requests have the texts with the values that were filled in.
     requests = all_pages(partial(ledger.requests, session=session, state=None))
