@@ -5,8 +5,8 @@ its answer, or by a condition that is known to be false; an unknown condition ha
 value. The condition of the step that names a checkpoint counts as a part of its condition. In a loop each iteration has its own
 answer.
 
-What agents report after a checkpoint was asked does not count (`answers`), in a loop also for the later iterations. A
-checkpoint that no step names is due on entry, so for it the values on entry count, too.
+What agents report after a checkpoint was asked does not count (`answers`). A checkpoint that no step names is due on entry, so
+for it the values on entry count, too.
 """
 
 from __future__ import annotations
@@ -46,19 +46,16 @@ def refuse_unanswered(
     drafts: Iterable[EventContent],
     *,
     reported: Iterable[str] = (),
-    earlier: Record | None = None,
     server: bool = False,
     remedy: str = "",
 ) -> Refusal | None:
     """Refuse a move if its drafts end a visit with a checkpoint that still needs the answer of a person.
 
-    `reported` are the ids of the steps in the manifest, including repetitions. `earlier` is the record without what the call
-    reports: a condition that holds there is not reported away by the call that leaves. `server`: the server demands people for
-    all answers.
+    `reported` are the ids of the steps in the manifest, including repetitions. `server`: the server demands people for all
+    answers.
     """
-    call = _Call(Counter(reported), earlier, server)
     for draft in drafts:
-        if (first := _find_left_behind(workflow, record, draft, call)) is not None:
+        if (first := _find_left_behind(workflow, record, draft, Counter(reported), server=server)) is not None:
             sentence = phrases.person_unasked(first.checkpoint, first.activity, first.iterations)
             return Refusal(PERSON_UNASKED, sentence, remedy)
         record = fold_drafts(record, [draft], 0) if draft.type == LOOP_ADVANCED else record
@@ -67,46 +64,36 @@ def refuse_unanswered(
     return None
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """What a call reports, and the record before it."""
-
-    reported: Mapping[str, int] = {}
-    earlier: Record | None = None
-    server: bool = False
-
-    def select(self, left: Record, current: int) -> _Call:
-        """The call as it concerns a visit that it leaves. The manifest is that of the current activity (`current`)."""
-        known = self.earlier
-        visits = (*known.outer, known.here) if known is not None else ()
-        number = next((number for number, visit in enumerate(visits) if visit.visit == left.visit), None)
-        earlier = None if known is None or number is None else replace(known, here=visits[number], outer=visits[:number])
-        return _Call(self.reported if left.visit == current else {}, earlier, self.server)
-
-
-def _find_left_behind(workflow: Workflow, record: Record, draft: EventContent, call: _Call) -> MissingAnswer | None:
+def _find_left_behind(
+    workflow: Workflow, record: Record, draft: EventContent, reported: Mapping[str, int], *, server: bool
+) -> MissingAnswer | None:
     """The first answer that is missing in what the draft leaves: visits, or an iteration."""
     if draft.type == LOOP_ADVANCED:
-        return _find_unfinished(workflow, record, draft.body["loop"], call)
+        return find_unfinished(workflow, record, begins=draft.body["loop"], reported=reported, server=server)
     if draft.type == ENTERED and draft.body.get("how") == "loop":
-        return _find_unfinished(workflow, record, "", call)
+        return find_unfinished(workflow, record, reported=reported, server=server)
     for left in _list_left_visits(record, draft):
-        if missing := _find_missing(workflow, left, call.select(left, record.visit)):
+        # The manifest is that of the current activity, not of those whose loops run through it.
+        mine = reported if left.visit == record.visit else {}
+        if missing := find_missing_answers(workflow, left, reported=mine, server=server):
             return missing[0]
     return None
 
 
-def find_unfinished(workflow: Workflow, record: Record, *, begins: str, server: bool = False) -> MissingAnswer | None:
-    """The answer that is missing in the running iteration before an iteration of the loop `begins` is entered."""
-    return _find_unfinished(workflow, record, begins, _Call(server=server))
-
-
-def _find_unfinished(workflow: Workflow, record: Record, begins: str, call: _Call) -> MissingAnswer | None:
+def find_unfinished(
+    workflow: Workflow,
+    record: Record,
+    *,
+    begins: str = "",
+    reported: Mapping[str, int] | None = None,
+    server: bool = False,
+) -> MissingAnswer | None:
     """The answer that is missing in the running iteration before an activity of it, or an iteration of a loop, is entered.
 
     If another loop begins (`begins`), the items that the running loop would leave out count, too.
     """
     activity, running = workflow.activity(record.activity), record.here.running
-    for found in _find_missing(workflow, record, call) if running is not None else ():
+    for found in find_missing_answers(workflow, record, reported=reported, server=server) if running is not None else ():
         loop = find_checkpoint_loop(activity, found.checkpoint) if activity is not None else None
         if running is None or loop is None or loop.id != running.loop:
             continue
@@ -120,18 +107,14 @@ def find_missing_answers(
     workflow: Workflow, record: Record, *, reported: Mapping[str, int] | None = None, server: bool = False
 ) -> list[MissingAnswer]:
     """The checkpoints of the current visit that need the answer of a person before the visit is left."""
-    return _find_missing(workflow, record, _Call(reported or {}, server=server))
-
-
-def _find_missing(workflow: Workflow, record: Record, call: _Call) -> list[MissingAnswer]:
     activity = workflow.activity(record.activity)
     if activity is None or leads_away(record):
         return []
-    visit = _LeftVisit(workflow, record, activity, call.reported, call.earlier or record)
+    visit = _LeftVisit(workflow, record, activity, reported or {})
     demanding = (
         checkpoint
         for checkpoint in activity.checkpoints
-        if checkpoint.required and needs_person(workflow, record, checkpoint, server=call.server)
+        if checkpoint.required and needs_person(workflow, record, checkpoint, server=server)
     )
     return [missing for checkpoint in demanding if (missing := visit.find_missing(checkpoint)) is not None]
 
@@ -161,16 +144,12 @@ def _list_left_visits(record: Record, move: EventContent) -> Iterator[Record]:
 
 
 class _LeftVisit(msgspec.Struct, frozen=True):
-    """The current visit of a record. `reported` counts the entries of each step in the manifest.
-
-    `earlier` is the record before the call that leaves the visit.
-    """
+    """The current visit of a record. `reported` counts the entries of each step in the manifest."""
 
     workflow: Workflow
     record: Record
     activity: Activity
     reported: Mapping[str, int]
-    earlier: Record
 
     def find_missing(self, checkpoint: Checkpoint) -> MissingAnswer | None:
         loop = find_checkpoint_loop(self.activity, checkpoint.id)
@@ -183,15 +162,10 @@ class _LeftVisit(msgspec.Struct, frozen=True):
 
     def _is_due(self, checkpoint: Checkpoint) -> bool:
         if find_naming_steps(self.activity, checkpoint.id):
-            return self._applies(checkpoint, collect_values(self.workflow, self.record))
+            return self._evaluate(checkpoint, collect_values(self.workflow, self.record)) is not False
         on_entry = restore_replaced(self.record, self.record.here.replaced)
         truths = [holds(checkpoint.condition, collect_values(self.workflow, record)) for record in (self.record, on_entry)]
         return truths[0] is not False or truths[1] is True
-
-    def _applies(self, checkpoint: Checkpoint, values: Mapping[str, Any]) -> bool:
-        """Whether it may apply with these values, or was certain to apply before the call."""
-        before = collect_values(self.workflow, self.earlier)
-        return self._evaluate(checkpoint, values) is not False or self._evaluate(checkpoint, before) is True
 
     def _evaluate(self, checkpoint: Checkpoint, values: Mapping[str, Any]) -> Truth:
         """Whether the checkpoint applies: its condition holds, and that of a step that names it, unless the step was done."""
@@ -207,7 +181,7 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         if known is None and newest is not None:
             # Records of earlier versions have only the newest answer.
             known = LoopAnswers(tuple(range(1, newest.iteration + 1)))
-        answers = known or LoopAnswers()
+        known = known or LoopAnswers()
         running = here.running if here.running is not None and here.running.loop == loop.id else None
         if running is not None:
             due: Iterable[int] = self._list_due_after(loop, running)
@@ -215,20 +189,28 @@ class _LeftVisit(msgspec.Struct, frozen=True):
             # A loop is left for another one only if it is settled.
             return ()
         else:
-            count = self._count_due(checkpoint, loop, answers)
-            if known is None and count and self._is_changing(checkpoint, loop):
-                return (1,) if self._applies(checkpoint, collect_values(self.workflow, self.record)) else ()
+            count = self._count_due(checkpoint, loop, known)
+            if changing := self._find_changing_names(checkpoint, loop):
+                return self._find_missing_change(checkpoint, known, count, changing)
             due = range(1, 1 + count)
         return tuple(
-            number for number in due if number not in answers.iterations and self._applies_in(loop, checkpoint, number)
+            number for number in due if number not in known.iterations and self._applies_in(checkpoint, number) is not False
         )
 
-    def _is_changing(self, checkpoint: Checkpoint, loop: Loop) -> bool:
-        """Whether variables of its condition were set in this visit: their values in earlier iterations are not known."""
+    def _find_changing_names(self, checkpoint: Checkpoint, loop: Loop) -> set[str]:
+        """The variables of its condition that were set in this visit: their values in earlier iterations are not known."""
         steps = find_naming_steps(self.activity, checkpoint.id)
         conditions = (checkpoint.condition, *(step.condition for step in steps))
         names = {_find_root(name) for condition in conditions if condition for name in list_variables(condition)}
-        return bool((names & {_find_root(name) for name in self.earlier.here.changed}) - {loop.variable or ""})
+        return (names & {_find_root(name) for name in self.record.here.changed}) - {loop.variable or ""}
+
+    def _find_missing_change(
+        self, checkpoint: Checkpoint, known: LoopAnswers, count: int, changing: set[str]
+    ) -> tuple[int, ...]:
+        """The next iteration, if the checkpoint applies now and has no answer since its variables were set."""
+        applies = self._evaluate(checkpoint, collect_values(self.workflow, self.record)) is not False
+        outdated = not known.iterations or bool(changing & {_find_root(name) for name in known.since})
+        return (len(known.iterations) + 1,) if applies and outdated and len(known.iterations) < count else ()
 
     def _list_due_after(self, loop: Loop, running: LoopIteration) -> Iterator[int]:
         """The current iteration of a loop that is entered by moves, and the items that would be left out."""
@@ -248,22 +230,12 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         stopped = loop.break_condition is not None and holds(loop.break_condition, values) is True
         if (items is not None or total) and not stopped:
             return min(total, loop.max_iterations)
-        before = has_first_iteration(loop, self.earlier, collect_values(self.workflow, self.earlier))
-        may_begin = before is True or has_first_iteration(loop, self.record, values) is not False
-        ran = any_done > 0 or bool(total) or stopped or may_begin
+        ran = any_done > 0 or bool(total) or stopped or has_first_iteration(loop, self.record, values) is True
         return max(int(ran), done if checkpoint.condition is None or total else 0)
 
-    def _applies_in(self, loop: Loop, checkpoint: Checkpoint, iteration: int) -> bool:
-        """Whether it may apply in the iteration by the values before its first request, or is certain to by others."""
+    def _applies_in(self, checkpoint: Checkpoint, iteration: int) -> Truth:
         instance = CheckpointInstance(checkpoint.id, self.activity.id, self.record.visit, iteration)
-        answers = self.record.here.in_loops.get(checkpoint.id, LoopAnswers())
-        records = (self.record, self.earlier, restore_replaced(self.record, answers.replaced))
-        now, before, first = (collect_instance_values(self.workflow, record, instance) for record in records)
-        if loop.variable in now:
-            # An item that was added since is known by its own value only.
-            first.setdefault(loop.variable, now[loop.variable])
-        certain = any(self._evaluate(checkpoint, values) is True for values in (now, before))
-        return certain or self._evaluate(checkpoint, first) is not False
+        return self._evaluate(checkpoint, collect_instance_values(self.workflow, self.record, instance))
 
 
 def _find_root(name: str) -> str:

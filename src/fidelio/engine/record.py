@@ -225,13 +225,13 @@ def _apply_armed(record: Record, event: FoldableEvent) -> Record:
     armed = (_build_open_checkpoint(record, event, entry) for entry in entries)
     here = record.here
     for entry in entries:
-        here = here.note_request(entry["checkpoint"], entry.get("iteration", 0), entry.get("of", 0))
+        here = here.note_iteration(entry["checkpoint"], total=entry.get("of", 0))
     return _update_status(replace(record, armed=(*record.armed, *armed), here=here))
 
 
 def _apply_yielded(record: Record, event: FoldableEvent) -> Record:
     body = event.body
-    here = record.here.note_request(body["checkpoint"], body.get("iteration", 0), body.get("of", 0))
+    here = record.here.note_iteration(body["checkpoint"], total=body.get("of", 0))
     return _update_status(replace(record, open=_build_open_checkpoint(record, event, body), here=here))
 
 
@@ -351,6 +351,7 @@ def _set_variables(record: Record, variables: Mapping[str, Any], author: str, *,
     # An action on entry is no choice of an agent, unlike one of a step that the agent reports.
     trusted = by_person or author.startswith("entry:")
     record = forget_replaced(record, variables) if trusted else keep_replaced(record, variables)
+    record = record if trusted else replace(record, here=record.here.note_variables(variables))
     return replace(
         record,
         variables={**record.variables, **variables},

@@ -95,14 +95,9 @@ def _map_replaced(record: Record, change: Callable[[Replaced], dict[str, list[An
         record,
         open=replace(record.open, replaced=change(record.open.replaced)) if record.open is not None else None,
         armed=tuple(replace(entry, replaced=change(entry.replaced)) for entry in record.armed),
-        here=_map_visit(record.here, change) if record.activity else record.here,
-        outer=tuple(_map_visit(visit, change) for visit in record.outer),
+        here=replace(record.here, replaced=change(record.here.replaced)) if record.activity else record.here,
+        outer=tuple(replace(visit, replaced=change(visit.replaced)) for visit in record.outer),
     )
-
-
-def _map_visit(visit: ActivityVisit, change: Callable[[Replaced], dict[str, list[Any]]]) -> ActivityVisit:
-    answers = {name: replace(known, replaced=change(known.replaced)) for name, known in visit.in_loops.items()}
-    return replace(visit, replaced=change(visit.replaced), in_loops=answers)
 
 
 def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:

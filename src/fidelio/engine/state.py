@@ -130,13 +130,12 @@ class LoopIteration(_Value, frozen=True):
 class LoopAnswers(_Value, frozen=True):
     """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded.
 
-    `replaced` has the earlier values, as lists of at most one, of the variables that agents have set since the first yield:
-    they do not count against the questions of later iterations.
+    `since` are the variables that agents have set after the newest answer.
     """
 
     iterations: tuple[int, ...] = ()
     total: int = 0
-    replaced: dict[str, list[Any]] = msgspec.field(default_factory=dict)
+    since: tuple[str, ...] = ()
 
 
 class ActivityVisit(_Value, frozen=True):
@@ -162,19 +161,23 @@ class ActivityVisit(_Value, frozen=True):
     started: tuple[str, ...] = ()
     loop_items: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
-    def note_request(self, checkpoint: str, iteration: int, total: int) -> ActivityVisit:
-        """Note that a checkpoint of a loop was yielded, and how many iterations there were."""
-        known = self.in_loops.get(checkpoint, LoopAnswers())
-        noted = replace(known, total=max(known.total, total))
-        return replace(self, in_loops={**self.in_loops, checkpoint: noted}) if iteration or total else self
-
-    def note_iteration(self, checkpoint: str, iteration: int) -> ActivityVisit:
-        """Note an answer in an iteration."""
-        if not iteration:
+    def note_iteration(self, checkpoint: str, iteration: int = 0, *, total: int = 0) -> ActivityVisit:
+        """Note an answer in an iteration, or how many iterations there were when the checkpoint was yielded."""
+        if not iteration and not total:
             return self
         known = self.in_loops.get(checkpoint, LoopAnswers())
-        iterations = (*known.iterations, iteration) if iteration not in known.iterations else known.iterations
-        return replace(self, in_loops={**self.in_loops, checkpoint: replace(known, iterations=iterations)})
+        iterations = (*known.iterations, iteration) if iteration and iteration not in known.iterations else known.iterations
+        noted = LoopAnswers(iterations, max(known.total, total), () if iteration else known.since)
+        return replace(self, in_loops={**self.in_loops, checkpoint: noted})
+
+    def note_variables(self, names: Iterable[str]) -> ActivityVisit:
+        """Note that an agent has set variables after the answers to checkpoints of loops."""
+        if not self.in_loops:
+            return self
+        noted = {
+            name: replace(known, since=tuple(dict.fromkeys((*known.since, *names)))) for name, known in self.in_loops.items()
+        }
+        return replace(self, in_loops=noted)
 
 
 class ParentSession(_Value, frozen=True):
