@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -77,7 +78,9 @@ def rewrite(path: Path, session: str, seq: int, body: str) -> None:
         rows: list[Any] = database.execute("SELECT * FROM events WHERE session = ? ORDER BY seq", (session,)).fetchall()
         head = hash_session_id(session)
         for position, _, number, id_, type_, actor, time, old, salt, before, _ in rows:
-            text, digest = (body, hash_body(salt, body)) if number == seq else (old, before)
+            # The forger keeps what the ledger has put into the body: without it `verify` alone finds the change.
+            forged = json.dumps({**json.loads(body), "ledger": json.loads(old or "{}").get("ledger")})
+            text, digest = (forged, hash_body(salt, forged)) if number == seq else (old, before)
             head = hash_event(head, session, number, id_, type_, actor, time, digest)
             change = "UPDATE events SET body = ?, digest = ?, hash = ? WHERE position = ?"
             database.execute(change, (text, digest, head, position))

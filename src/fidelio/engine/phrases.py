@@ -190,7 +190,7 @@ def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] =
 START_CHILD = "Start it with start_session and the token of this session as parent_session_token, and go on when it has ended."
 
 
-ADD_WORKFLOW = "A person can add the workflow to this server, or end the session with `fidelio sessions --end`."
+ADD_WORKFLOW = "A person can add the workflow to this server, or end the session."
 
 
 def cannot_start(why: str) -> str:
