@@ -225,3 +225,12 @@ async def test_no_search_text_upsets_the_database(ledger: Ledger, text: str) -> 
 async def test_a_text_that_cannot_be_searched_for_is_refused_with_the_reason(ledger: Ledger, text: str, reason: str) -> None:
     with pytest.raises(BadQuery, match=reason):
         await ledger.search(Query(text=text))
+
+
+@proves("ledger.search")
+async def test_what_the_ledger_adds_to_a_body_is_not_found(ledger: Ledger) -> None:
+    await start(ledger, "s_a")
+    (event,) = await ledger.events("s_a")
+
+    assert '"kind":"workflow"' in (event.raw or "")
+    assert await found(ledger, "workflow") == []

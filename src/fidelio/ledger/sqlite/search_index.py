@@ -16,7 +16,7 @@ from typing import Literal
 import apsw
 
 from fidelio.errors.ledger import RESTORE, LedgerDamaged
-from fidelio.ledger.model import decode_body
+from fidelio.ledger.model import MARK, decode_body
 from fidelio.ledger.search import iter_fields, tokenize
 from fidelio.ledger.sqlite.schema import Row, fetch, join_sql, read_newest_position
 
@@ -34,7 +34,8 @@ _PLAIN = "length(e.body) = octet_length(e.body) AND instr(e.body, '\\u') = 0"
 _WORDS = join_sql(
     "coalesce((SELECT group_concat(t.atom,",
     f"' {FIELD_SEPARATOR} '",
-    ") FROM json_tree(e.body) AS t WHERE t.type IN ('text', 'integer')), '')",
+    # Nobody searches for the digests that the ledger has added to a body.
+    f") FROM json_tree(json_remove(e.body, '$.{MARK}')) AS t WHERE t.type IN ('text', 'integer')), '')",
 )
 _TAGS = "'s' || hex(e.session) || ' k' || hex(s.kind) || ' t' || hex(e.type) || coalesce(' p' || hex(s.parent), '')"
 _OTHERS = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND NOT (", _PLAIN, ")")
