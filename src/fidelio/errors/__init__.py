@@ -45,6 +45,14 @@ is a `Hint`, so that a surface can render it with its own program.
     ├── WorkflowRefusal           the rules of a workflow session forbid it; says what is allowed
     │   ├── PersonNeeded          only a person may answer; carries the request
     │   └── MoveRefused           the move is not one of those that are possible now; carries which are
+    ├── SandboxError
+    │   ├── SandboxUnavailable    none can be started, or not at the level that the call needs
+    │   ├── SandboxLost           it ended before it replied; whether the action took place is unknown
+    │   └── SandboxesBusy         as many as are allowed are live, and all are at work
+    ├── RuntimeProblem
+    │   ├── ToolRefused           a tool call that was not carried out, or failed; carries the code that the model gets
+    │   ├── EnvironmentProblem    an environment is unknown, or cannot be used
+    │   └── VaultProblem          a vault is unknown, or its value cannot be stored or opened
     └── AgentError
         ├── AgentSessionNotFound  no agent session has this name here
         ├── AmbiguousAgentSession sessions of several projects have this name; names them
@@ -117,6 +125,16 @@ from fidelio.errors.ledger import (
     SessionNotFound,
     StaleLease,
 )
+from fidelio.errors.runtime import (
+    EnvironmentProblem,
+    RuntimeProblem,
+    SandboxError,
+    SandboxesBusy,
+    SandboxLost,
+    SandboxUnavailable,
+    ToolRefused,
+    VaultProblem,
+)
 from fidelio.errors.workflows import (
     BadId,
     ComponentNotFound,
@@ -154,6 +172,7 @@ __all__ = [
     "DefinitionError",
     "DefinitionUnavailable",
     "DocumentConflict",
+    "EnvironmentProblem",
     "ExecutorFailure",
     "ExecutorUnavailable",
     "ExpiredToken",
@@ -179,6 +198,11 @@ __all__ = [
     "RequestClosed",
     "RequestExists",
     "RequestNotFound",
+    "RuntimeProblem",
+    "SandboxError",
+    "SandboxLost",
+    "SandboxUnavailable",
+    "SandboxesBusy",
     "SchemaMismatch",
     "SequenceConflict",
     "SessionExists",
@@ -186,11 +210,13 @@ __all__ = [
     "StaleLease",
     "Text",
     "TokenError",
+    "ToolRefused",
     "TrustProblem",
     "UncheckedAgentInput",
     "UnreadableDefinition",
     "UntrustedProject",
     "UsageProblem",
+    "VaultProblem",
     "WorkflowNotFound",
     "WorkflowRefusal",
     "render",

@@ -1,0 +1,58 @@
+"""Errors of sandboxes and of runtime sessions. `fidelio.errors` shows the whole tree."""
+
+from __future__ import annotations
+
+from fidelio.errors.base import FidelioError
+from fidelio.errors.hints import Text
+
+
+class SandboxError(FidelioError):
+    """Base of what can be wrong with a sandbox."""
+
+    code = "sandbox"
+
+
+class SandboxUnavailable(SandboxError):
+    """No sandbox can be started, or not at a level that the call needs. Nothing was executed."""
+
+    code = "sandbox.unavailable"
+
+
+class SandboxLost(SandboxError):
+    """The sandbox or its host ended before it replied. Whether the action took place is unknown."""
+
+    code = "sandbox.lost"
+
+
+class SandboxesBusy(SandboxError):
+    """As many sandboxes as are allowed are live, and all of them are at work. Nothing was executed."""
+
+    code = "sandbox.all-busy"
+
+
+class RuntimeProblem(FidelioError):
+    """Base of what can be wrong with runtime sessions, their tools, environments and vaults."""
+
+    code = "runtime"
+
+
+class ToolRefused(RuntimeProblem):
+    """A tool call that was not carried out, or failed. `reason` is the stable code that the model gets."""
+
+    code = "runtime.tool-refused"
+
+    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "refused", retryable: bool = False) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.reason, self.retryable = reason, retryable
+
+
+class EnvironmentProblem(RuntimeProblem):
+    """An environment is unknown, or its definition cannot be used."""
+
+    code = "runtime.environment"
+
+
+class VaultProblem(RuntimeProblem):
+    """A vault is unknown, or its value cannot be stored or opened."""
+
+    code = "runtime.vault"

@@ -1,0 +1,1 @@
+"""Parsing and checking of commands, without running them."""
