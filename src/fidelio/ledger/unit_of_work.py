@@ -28,6 +28,7 @@ from fidelio.ledger.model import (
     NewJob,
     NewSession,
     OpenRequest,
+    PutDocument,
     Session,
     SessionKind,
     Settlement,
@@ -122,6 +123,7 @@ class LinkedChange(msgspec.Struct, Generic[R], frozen=True):
     create: NewSession | None = None
     requests: tuple[OpenRequest | CloseRequest, ...] = ()
     blobs: tuple[bytes, ...] = ()
+    documents: tuple[PutDocument, ...] = ()
 
 
 class SessionDecision(msgspec.Struct, Generic[T], frozen=True):
@@ -131,6 +133,7 @@ class SessionDecision(msgspec.Struct, Generic[T], frozen=True):
     events: tuple[NewEvent, ...] = ()
     requests: tuple[OpenRequest | CloseRequest, ...] = ()
     blobs: tuple[bytes, ...] = ()
+    documents: tuple[PutDocument, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     create: NewSession | None = None
     linked: tuple[LinkedChange[Any] | Change, ...] = ()
@@ -285,6 +288,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
             record=after,
             requests=source.requests,
             blobs=source.blobs,
+            documents=source.documents,
             jobs=jobs,
         )
         return change, after

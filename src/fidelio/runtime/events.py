@@ -1,0 +1,37 @@
+"""Types of the events of runtime sessions, which are stored and therefore never renamed.
+
+The names of tool calls are those that two vendors of hosted agents share.
+"""
+
+from __future__ import annotations
+
+STARTED = "runtime.started"
+ENDED = "session.status_terminated"
+CONFIGURED = "runtime.configured"
+
+TOOL_USE = "agent.tool_use"
+TOOL_RESULT = "agent.tool_result"
+
+APPROVAL_REQUESTED = "approval.requested"
+APPROVAL_USED = "approval.used"
+APPROVAL_ENDED = "approval.ended"
+REQUEST_ANSWERED = "request.answered"
+PERMISSION_ALLOWED = "permission.allowed"
+
+SANDBOX_STARTED = "sandbox.started"
+SANDBOX_CLOSED = "sandbox.closed"
+NETWORK_USED = "sandbox.network_used"
+
+SHELL_OPENED = "shell.opened"
+SHELL_CLOSED = "shell.closed"
+SHELL_CWD = "shell.cwd_changed"
+SHELL_ENV = "shell.env_changed"
+COMMAND_STARTED = "shell.command_started"
+COMMAND_ENDED = "shell.command_ended"
+
+STAGED = "resource.staged"
+PROMOTED = "resource.promoted"
+VERSION_STORED = "resource.version_stored"
+
+ENVIRONMENT_DEFINED = "environment.defined"
+VAULT_CHANGED = "vault.changed"

@@ -1,0 +1,372 @@
+"""The record of a runtime session, folded from its events. Pure: no clock, no I/O.
+
+It holds what the next call needs and nothing that grows without bound: the newest commands with previews, open approvals, the
+staged drafts. Whole outputs and older commands are read from the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from fidelio.errors import SessionNotFound
+from fidelio.ledger.encoding import DELETED, session_deleted
+from fidelio.ledger.model import Session
+from fidelio.ledger.unit_of_work import RecordEvent
+from fidelio.runtime import events as e
+from fidelio.sandbox.model import WORKSPACE
+
+RECENT_COMMANDS = 20
+PREVIEW = 400
+# Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
+PERSONAL = frozenset({"local", "elicited", "proven"})
+
+CommandState = Literal["running", "completed", "lost"]
+ApprovalState = Literal["open", "allowed", "denied"]
+
+
+class CommandRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command of the shell. `seq` is the event with its whole output; 0 while it runs."""
+
+    id: str
+    tool: str
+    command: str
+    cwd: str
+    started_at: int
+    state: CommandState = "running"
+    args: tuple[str, ...] = ()
+    exit_code: int | None = None
+    timed_out: bool = False
+    duration_ms: int = 0
+    ended_at: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    seq: int = 0
+
+
+class ShellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The durable shell: where its next command runs, and with which variables. `variables` are names with keyed digests."""
+
+    cwd: str = WORKSPACE
+    variables: dict[str, str] = {}
+    shell_id: str = ""
+    is_open: bool = False
+    is_pty: bool = False
+    opened_at: int = 0
+    closed_because: str = ""
+    last_command_at: int = 0
+    command_count: int = 0
+    # The last changes of directory and variables that the live shell does not know yet.
+    pending_cwd: bool = False
+    pending_variables: tuple[str, ...] = ()
+    commands: tuple[CommandRecord, ...] = ()
+
+    def find(self, command_id: str) -> CommandRecord | None:
+        return next((command for command in self.commands if command.id == command_id), None)
+
+    @property
+    def running(self) -> CommandRecord | None:
+        """The command of the persistent shell that has not ended on record."""
+        return next((command for command in self.commands if command.state == "running" and command.tool == "shell_exec"), None)
+
+
+class ApprovalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request for a person's yes to exact arguments. `digest` covers everything that the approval is bound to."""
+
+    request: str
+    digest: str
+    tool: str
+    expires: int
+    state: ApprovalState = "open"
+    message: str = ""
+    by: str = ""
+    # The blocked command, for the tools that suggest a read-only way.
+    command: str = ""
+    opened_at: int = 0
+
+
+class AllowedPattern(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pattern of commands that a person allows until a moment: `pytest *`."""
+
+    pattern: str
+    expires: int
+    by: str
+
+
+class StagedDraft(msgspec.Struct, frozen=True):
+    """A file of the substrate that was copied into the workspace."""
+
+    source_path: str
+    source_digest: str
+    target_digest: str
+    staged_at: int
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last sandbox of the session. `incarnation` is empty while none is live on record."""
+
+    level: str = ""
+    incarnation: str = ""
+    closed_because: str = ""
+
+
+class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record of a session, or of a store (`role`): the shared files of an agent, the environments, the vaults."""
+
+    seq: int = 0
+    role: Literal["session", "store"] = "session"
+    status: str = "idle"
+    agent: str = ""
+    project: str = ""
+    # The name of the directory below `<home>/sandboxes`.
+    directory: str = ""
+    environment: str = ""
+    environment_version: int = 0
+    # The user's project: how it is mounted (`ro`, `rw`, `copy`), and which directory.
+    mount_mode: str = ""
+    mount_source: str = ""
+    vaults: tuple[str, ...] = ()
+    policies: dict[str, str] = {}
+    sandbox: SandboxRecord = SandboxRecord()
+    shell: ShellRecord = ShellRecord()
+    approvals: dict[str, ApprovalRecord] = {}
+    allowed: tuple[AllowedPattern, ...] = ()
+    drafts: dict[str, StagedDraft] = {}
+
+    def find_approval(self, digest: str) -> ApprovalRecord | None:
+        return next((approval for approval in self.approvals.values() if approval.digest == digest), None)
+
+
+Fold = Callable[[RuntimeRecord, RecordEvent], RuntimeRecord]
+
+
+def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    return replace(
+        record,
+        role=body.get("role", "session"),
+        agent=body.get("agent", ""),
+        project=body.get("project", ""),
+        directory=body.get("directory", ""),
+        environment=body.get("environment", ""),
+        environment_version=body.get("environment_version", 0),
+        mount_mode=body.get("mount_mode", ""),
+        mount_source=body.get("mount_source", ""),
+        vaults=tuple(body.get("vaults", ())),
+        policies=dict(body.get("policies", {})),
+    )
+
+
+def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    """A person changed the environment, the vaults, the mount or the policies of the session."""
+    names = ("environment", "environment_version", "mount_mode", "mount_source")
+    changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
+    if "vaults" in event.body:
+        changed["vaults"] = tuple(event.body["vaults"])
+    if "policies" in event.body:
+        changed["policies"] = {**record.policies, **event.body["policies"]}
+    return replace(record, **changed)
+
+
+def _end(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+    return replace(record, status="terminated", approvals={})
+
+
+def _start_sandbox(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    return replace(record, sandbox=SandboxRecord(event.body["level"], event.body["incarnation"]))
+
+
+def _close_sandbox(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    closed = SandboxRecord(record.sandbox.level, "", event.body.get("reason", ""))
+    return replace(record, sandbox=closed)
+
+
+def _request_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    approval = ApprovalRecord(
+        request=body["request"],
+        digest=body["digest"],
+        tool=body["tool"],
+        expires=body["expires"],
+        command=body.get("command", ""),
+        opened_at=event.time,
+    )
+    return replace(record, approvals={**record.approvals, approval.request: approval})
+
+
+def _answer(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    approval = record.approvals.get(body.get("request", ""))
+    if approval is None or approval.state != "open" or body.get("assurance") not in PERSONAL:
+        return record
+    state: ApprovalState = "allowed" if body.get("option") == "allow" else "denied"
+    answered = replace(approval, state=state, message=body.get("text", ""), by=body.get("by", ""))
+    return replace(record, approvals={**record.approvals, approval.request: answered})
+
+
+def _end_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    rest = {request: approval for request, approval in record.approvals.items() if request != event.body["request"]}
+    return replace(record, approvals=rest)
+
+
+def _allow_pattern(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    pattern = AllowedPattern(body["pattern"], body["expires"], body["by"])
+    others = (allowed for allowed in record.allowed if allowed.pattern != pattern.pattern)
+    return replace(record, allowed=(*others, pattern))
+
+
+def _open_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    shell = replace(
+        record.shell,
+        shell_id=body["shell_id"],
+        is_open=True,
+        is_pty=body.get("pty", False),
+        opened_at=event.time,
+        closed_because="",
+        command_count=0,
+        pending_cwd=False,
+        pending_variables=(),
+    )
+    return replace(record, shell=shell)
+
+
+def _close_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    return replace(record, shell=replace(record.shell, is_open=False, closed_because=event.body.get("reason", "closed")))
+
+
+def _change_cwd(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    # A command of the shell itself moved: the live shell is there already.
+    pending = record.shell.is_open and not event.body.get("by_command", False)
+    return replace(record, shell=replace(record.shell, cwd=event.body.get("cwd", record.shell.cwd), pending_cwd=pending))
+
+
+def _change_variables(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body, shell = event.body, record.shell
+    removed = set(body.get("unset", ()))
+    kept = {name: digest for name, digest in shell.variables.items() if name not in removed}
+    variables = {**kept, **body.get("set", {})}
+    pending = shell.pending_variables
+    if shell.is_open and not body.get("by_command", False):
+        pending = tuple(dict.fromkeys((*pending, *body.get("set", {}), *removed)))
+    return replace(record, shell=replace(shell, variables=variables, pending_variables=pending))
+
+
+def _start_command(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body, shell = event.body, record.shell
+    command = CommandRecord(
+        id=body["command_id"],
+        tool=body["tool"],
+        command=body.get("command", ""),
+        cwd=body.get("cwd", ""),
+        args=tuple(body.get("args", ())),
+        started_at=event.time,
+    )
+    through_shell = command.tool == "shell_exec"
+    shell = replace(
+        shell,
+        last_command_at=event.time,
+        command_count=shell.command_count + through_shell,
+        pending_cwd=shell.pending_cwd and not through_shell,
+        pending_variables=() if through_shell else shell.pending_variables,
+        commands=(command, *shell.commands)[:RECENT_COMMANDS],
+    )
+    return replace(record, shell=shell)
+
+
+def _end_command(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body, shell = event.body, record.shell
+    found = shell.find(body["command_id"])
+    if found is None:
+        return record
+    ended = replace(
+        found,
+        state=body["state"],
+        exit_code=body.get("exit_code"),
+        timed_out=body.get("timed_out", False),
+        duration_ms=body.get("duration_ms", 0),
+        ended_at=event.time,
+        stdout=_preview(body.get("stdout")),
+        stderr=_preview(body.get("stderr")),
+        seq=event.seq,
+    )
+    commands = tuple(ended if command.id == ended.id else command for command in shell.commands)
+    return replace(record, shell=replace(shell, commands=commands))
+
+
+def _preview(stored: Mapping[str, Any] | None) -> str:
+    return str((stored or {}).get("text", ""))[:PREVIEW]
+
+
+def _stage(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
+    draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
+    return replace(record, drafts={**record.drafts, body["target_path"]: draft})
+
+
+_FOLDS: dict[str, Fold] = {
+    e.STARTED: _start,
+    e.CONFIGURED: _configure,
+    e.ENDED: _end,
+    e.SANDBOX_STARTED: _start_sandbox,
+    e.SANDBOX_CLOSED: _close_sandbox,
+    e.APPROVAL_REQUESTED: _request_approval,
+    e.REQUEST_ANSWERED: _answer,
+    e.APPROVAL_USED: _end_approval,
+    e.APPROVAL_ENDED: _end_approval,
+    e.PERMISSION_ALLOWED: _allow_pattern,
+    e.SHELL_OPENED: _open_shell,
+    e.SHELL_CLOSED: _close_shell,
+    e.SHELL_CWD: _change_cwd,
+    e.SHELL_ENV: _change_variables,
+    e.COMMAND_STARTED: _start_command,
+    e.COMMAND_ENDED: _end_command,
+    e.STAGED: _stage,
+}
+
+
+def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
+    for event in events:
+        change = _FOLDS.get(event.type)
+        record = replace(record if change is None else change(record, event), seq=event.seq)
+    return record
+
+
+# Keys of event bodies whose values are ids, states, names or digests, and no text of an agent or a person.
+_STRUCTURE = """
+role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
+digest tool expires option assurance by shell_id pty by_command set.* unset command_id state timed_out source_path source_digest
+target_digest target_path pattern
+"""
+
+
+class RuntimeRecords:
+    """The `RecordType` of runtime sessions."""
+
+    structure = frozenset(_STRUCTURE.split())
+    folded = frozenset(_FOLDS)
+
+    def check(self, session: Session) -> None:
+        if session.kind != "runtime":
+            raise SessionNotFound(f"Session {session.id} is not a runtime session.", remedy="Use the name of one.")
+        if session.status == DELETED:
+            raise session_deleted(session.id)
+
+    def read(self, raw: str) -> RuntimeRecord:
+        return _DECODER.decode(raw)
+
+    def fold(self, record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
+        return fold(record, events)
+
+    def seq(self, record: RuntimeRecord) -> int:
+        return record.seq
+
+    def status(self, record: RuntimeRecord) -> tuple[str, None]:
+        return record.status, None
+
+
+_DECODER = msgspec.json.Decoder(RuntimeRecord)

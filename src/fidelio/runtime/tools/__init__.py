@@ -1,0 +1,1 @@
+"""Tools of runtime sessions, by family."""

@@ -1,0 +1,151 @@
+"""What a tool of a runtime session is: its definition, a call of it, and the result.
+
+A tool is carried out in steps (`fidelio.runtime.calls`): `prepare` looks without changing anything and says what an approval is
+bound to; the intent is committed; `run` has the effect; the result is committed. A tool that only reads has no intent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.clock import Clock
+from fidelio.errors import ToolRefused
+from fidelio.home import Home
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Change, NewEvent, PutDocument
+from fidelio.ledger.unit_of_work import LoadedSession, UnitOfWork
+from fidelio.runtime import events as e
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
+from fidelio.sandbox.model import ActionResult, SandboxSpec, SandboxState
+from fidelio.sandbox.port import Sandboxes
+from fidelio.tokens.keyring import KeyRing
+
+Policy = Literal["always_allow", "always_ask", "auto"]
+Group = Literal["files", "shell", "sandbox", "resources", "permissions"]
+
+LoadedRuntime = LoadedSession[RuntimeRecord]
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """The definition of a tool, as managed-tools.json, permissions_check and the tool lists show it.
+
+    `is_gated`: a shared mutation that needs a passed outcome where there is one. `output` names the fields of the result.
+    """
+
+    name: str
+    title: str
+    description: str
+    parameters: type[msgspec.Struct]
+    group: Group
+    effects: tuple[str, ...]
+    output: tuple[str, ...]
+    policy: Policy = "always_allow"
+    read_only: bool = False
+    destructive: bool = False
+    is_gated: bool = False
+    interrupt: Literal["block", "cancel"] = "block"
+    ownership: Literal["managed", "mcp", "custom"] = "managed"
+
+    @property
+    def output_schema(self) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: {} for name in self.output}}
+
+
+class RuntimeContext(msgspec.Struct, frozen=True):
+    """The ports that the tools use. `open_keys` is called by the first tool that needs a key."""
+
+    ledger: Ledger
+    clock: Clock
+    home: Home
+    sandboxes: Sandboxes
+    open_keys: Callable[[], KeyRing]
+
+    @property
+    def unit(self) -> UnitOfWork[RuntimeRecord]:
+        return UnitOfWork(self.ledger, self.clock, RuntimeRecords())
+
+
+class Preparation(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known before the effect.
+
+    `bound`: what an approval is bound to beside tool, arguments, directory, variables and environment. `command`: the exact
+    text that would run. `about`: further lines for the person. `events` and `blobs` are committed with the intent.
+    """
+
+    bound: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    command: str = ""
+    about: tuple[str, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a call: `output` for the model, and what is committed with it."""
+
+    output: Mapping[str, Any]
+    events: tuple[NewEvent, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+    documents: tuple[PutDocument, ...] = ()
+    linked: tuple[Change, ...] = ()
+    is_error: bool = False
+
+
+class ToolCall(msgspec.Struct):
+    """One call of a tool. `noted` collects events that happen on the way and are committed with the next commit."""
+
+    context: RuntimeContext
+    session: LoadedRuntime
+    id: str
+    definition: ToolDefinition
+    spec: SandboxSpec
+    # The tools that this caller has: suggestions name no others.
+    tools: frozenset[str]
+    noted: list[NewEvent] = []
+    sandbox: SandboxState | None = None
+
+    @property
+    def record(self) -> RuntimeRecord:
+        return self.session.record
+
+    async def start_sandbox(self) -> SandboxState:
+        """The live sandbox; that it was started or restarted is noted."""
+        if self.sandbox is None:
+            self.sandbox = await self.context.sandboxes.start(self.spec)
+            if self.sandbox.incarnation != self.record.sandbox.incarnation:
+                body = {"level": self.sandbox.level, "incarnation": self.sandbox.incarnation}
+                self.noted.append(NewEvent(type=e.SANDBOX_STARTED, body=body))
+        return self.sandbox
+
+    async def try_action(self, action: str, arguments: Mapping[str, Any], *, timeout: float = 60.0) -> ActionResult:
+        """Run an action of the sandbox and return its result, whatever it is."""
+        await self.start_sandbox()
+        return await self.context.sandboxes.call(self.spec, action, arguments, timeout=timeout)
+
+    async def act(self, action: str, arguments: Mapping[str, Any], *, timeout: float = 60.0) -> dict[str, Any]:
+        """Run an action of the sandbox; an error of it refuses the call."""
+        result = await self.try_action(action, arguments, timeout=timeout)
+        if result.error is not None:
+            raise ToolRefused(result.error.message, reason=result.error.code, retryable=result.error.retryable)
+        return dict(result.output)
+
+
+Prepare = Callable[[ToolCall, Any], Awaitable[Preparation]]
+Run = Callable[[ToolCall, Any, Preparation], Awaitable[ToolResult]]
+
+
+async def prepare_nothing(_: ToolCall, __: Any) -> Preparation:
+    return Preparation()
+
+
+class Implementation(msgspec.Struct, frozen=True):
+    """How a tool is carried out."""
+
+    run: Run
+    prepare: Prepare = prepare_nothing
+
+
+def event(type_: str, body: Mapping[str, Any], *, blobs: tuple[str, ...] = ()) -> NewEvent:
+    return NewEvent(type=type_, body=body, blobs=blobs, actor="agent")
