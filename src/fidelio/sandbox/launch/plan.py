@@ -1,0 +1,221 @@
+"""The file tree of a sandbox as a list of operations, the same for bubblewrap and for our own helper.
+
+Nothing of the machine is visible but `/usr`, a few files of `/etc`, the mounts of the session and the toolchains of its
+environment. The home with ledger, keys and other sessions is never visible, also not through a project or a toolchain that
+contains it. Nothing is mounted here; `prepare_mount_points` only creates the directories to mount on.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import msgspec
+
+from fidelio.errors.runtime import SandboxUnavailable
+from fidelio.sandbox.directory import PROXY_SOCKET
+from fidelio.sandbox.launch.library import HOME, LIBRARY, OWN_PYTHON, find_interpreter
+from fidelio.sandbox.model import RUNTIME, RUNTIME_LINK, WORKSPACE, Mount, SandboxSpec
+
+Kind = Literal["bind", "bind_read_only", "tmpfs", "directory", "link", "proc", "dev", "make_read_only"]
+PROXY = "/.fidelio/proxy.sock"
+SHARED_MEMORY_BYTES = 64 << 20
+_PAGE = 4096
+# Paths that a toolchain must not cover or lie in.
+_RESERVED = (
+    WORKSPACE, RUNTIME, "/memory", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox
+)  # fmt: skip
+_TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# Of /etc only what programs need to start and what holds no name and no secret. Private keys lie beside the certificates.
+_SYSTEM_FILES = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts", "java-11-openjdk", "java-17-openjdk",
+    "java-21-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "magic.mime", "mime.types", "perl",
+    "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "python3", "python3.11",
+    "python3.12", "python3.13", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+)  # fmt: skip
+_NETWORK_FILES = ("resolv.conf", "gai.conf")
+# Files of the kernel that tell about the machine or other users. Docker and Podman hide the same.
+_HIDDEN_FILES = (
+    "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
+    "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+)  # fmt: skip
+_HIDDEN_DIRECTORIES = ("/proc/acpi", "/proc/asound", "/proc/bus", "/proc/irq", "/proc/scsi")
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One step that builds the file tree. `source` is the directory of the host, or the target of a link."""
+
+    kind: Kind
+    path: str
+    source: str = ""
+    size: int = 0
+
+
+def plan_tree(spec: SandboxSpec, library: Path) -> tuple[Operation, ...]:
+    """All operations, in order. Raises `SandboxUnavailable` for a mount that cannot be made or must not be."""
+    mounts = check_mounts(spec)
+    return (
+        *_plan_system(library, spec.network == "host"),
+        *_plan_devices(),
+        *_plan_own(spec, library),
+        *(Operation("bind_read_only", path, os.path.realpath(path)) for path in _toolchains(spec)),
+        *(_plan_mount(mount) for mount in mounts),
+        *_hide_home(spec, mounts),
+        # Last: from here on no directory can be created in these file systems, and none of them takes memory.
+        Operation("make_read_only", "/dev"),
+        Operation("make_read_only", "/"),
+    )
+
+
+def check_mounts(spec: SandboxSpec) -> tuple[Mount, ...]:
+    """The mounts with their real sources, outer ones first, and the runtime files at both of their paths."""
+    mounts = {mount.path: msgspec.structs.replace(mount, source=_check_source(spec, mount)) for mount in spec.mounts}
+    if RUNTIME in mounts and RUNTIME_LINK not in mounts:
+        mounts[RUNTIME_LINK] = msgspec.structs.replace(mounts[RUNTIME], path=RUNTIME_LINK)
+    return tuple(sorted(mounts.values(), key=lambda mount: PurePosixPath(mount.path).parts))
+
+
+def _check_source(spec: SandboxSpec, mount: Mount) -> str:
+    path = PurePosixPath(mount.path)
+    if not path.is_absolute() or ".." in path.parts or str(path) != mount.path or len(path.parts) < 2:
+        raise SandboxUnavailable(f"'{mount.path}' cannot be a mount. Use an absolute path without '.' and '..'.")
+    source = os.path.realpath(mount.source)
+    if not os.path.isdir(source):  # noqa: PTH112  # text in, text out
+        raise SandboxUnavailable(
+            f"The directory for {mount.path} does not exist.", remedy="Check the mounts of the session and its environment."
+        )
+    home = _home(spec)
+    if _contains(home, source) and not any(_contains(allowed, source) for allowed in _allowed(spec, home)):
+        raise SandboxUnavailable(
+            f"The directory for {mount.path} lies in the home of Fidelio, which no sandbox sees.",
+            remedy="Mount a directory outside of the home.",
+        )
+    if mount.kind != "project" and os.path.islink(mount.source):  # noqa: PTH114  # text in
+        raise SandboxUnavailable(f"The directory for {mount.path} is a link.", remedy="Replace it by a directory.")
+    return source
+
+
+def _allowed(spec: SandboxSpec, home: str) -> tuple[str, ...]:
+    return os.path.realpath(spec.directory), f"{home}/worktrees"
+
+
+def _home(spec: SandboxSpec) -> str:
+    """The home that the directory of the sandbox lies in."""
+    return os.path.realpath(Path(spec.directory).parents[1])
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def _plan_system(library: Path, has_network: bool) -> Iterator[Operation]:
+    yield Operation("bind_read_only", "/usr", "/usr")
+    for name in _TOP_LEVEL:
+        path = f"/{name}"
+        if os.path.islink(path):  # noqa: PTH114  # a fixed path
+            yield Operation("link", path, os.readlink(path))  # noqa: PTH115  # a fixed path
+        elif os.path.isdir(path):  # noqa: PTH112  # a fixed path
+            yield Operation("bind_read_only", path, path)
+    yield Operation("directory", "/etc")
+    for name in sorted(os.listdir(library / "etc")):  # noqa: PTH208  # names only
+        yield Operation("bind_read_only", f"/etc/{name}", str(library / "etc" / name))
+    for name in (*_SYSTEM_FILES, *(_NETWORK_FILES if has_network else ())):
+        if os.path.exists(f"/etc/{name}"):  # noqa: PTH110  # Path.exists raises
+            yield Operation("bind_read_only", f"/etc/{name}", os.path.realpath(f"/etc/{name}"))
+    yield Operation("link", "/etc/mtab", "/proc/self/mounts")
+
+
+def _plan_devices() -> Iterator[Operation]:
+    yield Operation("proc", "/proc")
+    for path in filter(os.path.exists, _HIDDEN_FILES):
+        yield Operation("bind_read_only", path, "/dev/null")
+    for path in filter(os.path.isdir, _HIDDEN_DIRECTORIES):
+        yield Operation("tmpfs", path, size=_PAGE)
+        yield Operation("make_read_only", path)
+    yield Operation("dev", "/dev")
+    yield Operation("tmpfs", "/dev/shm", size=SHARED_MEMORY_BYTES)  # noqa: S108  # the path of the standard
+
+
+def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[Operation]:
+    directory = os.path.realpath(spec.directory)
+    yield Operation("bind", "/tmp", f"{directory}/tmp")  # noqa: S108  # of the sandbox
+    yield Operation("directory", "/var")
+    yield Operation("link", "/var/tmp", "/tmp")  # noqa: S108  # of the sandbox
+    yield Operation("directory", "/run")
+    yield Operation("bind", HOME, f"{directory}/home")
+    yield Operation("bind_read_only", LIBRARY, str(library / "lib"))
+    if source := find_interpreter().source:
+        yield Operation("bind_read_only", OWN_PYTHON, os.path.realpath(source))
+    if spec.network in ("limited", "unrestricted"):
+        yield Operation("bind_read_only", PROXY, f"{directory}/{PROXY_SOCKET}")
+
+
+def _toolchains(spec: SandboxSpec) -> Iterator[str]:
+    home = _home(spec)
+    for path in sorted(spec.toolchains):
+        source = os.path.realpath(path)
+        if not os.path.isabs(path) or path != os.path.normpath(path) or not os.path.exists(source):  # noqa: PTH110, PTH117  # text
+            raise SandboxUnavailable(f"The toolchain '{path}' is no absolute path of an existing directory or file.")
+        if any(_contains(reserved, path) or _contains(path, reserved) for reserved in _RESERVED):
+            raise SandboxUnavailable(f"The toolchain '{path}' would cover a directory of the sandbox. Name a path below it.")
+        if _contains(home, source) or _contains(source, home):
+            raise SandboxUnavailable(
+                f"The toolchain '{path}' contains the home of Fidelio or lies in it.", remedy="Name a directory that does not."
+            )
+        yield path
+
+
+def _plan_mount(mount: Mount) -> Operation:
+    return Operation("bind" if mount.access == "read_write" else "bind_read_only", mount.path, mount.source)
+
+
+def _hide_home(spec: SandboxSpec, mounts: tuple[Mount, ...]) -> Iterator[Operation]:
+    """Cover the home where a mount contains it: a project often has it as `.fidelio`, with the ledger and the keys."""
+    home = _home(spec)
+    for mount in mounts:
+        if _contains(mount.source, home) and mount.source != home:
+            path = mount.path + home[len(mount.source.rstrip("/")) :]
+            yield Operation("tmpfs", path, size=_PAGE)
+            yield Operation("make_read_only", path)
+
+
+def prepare_mount_points(spec: SandboxSpec, uid: int) -> None:
+    """Create the directories of mounts inside of other mounts, such as `/workspace/agent` in the workspace.
+
+    An earlier sandbox of the session may have left a link there, which would lead the mount elsewhere: it is removed.
+    """
+    mounts = check_mounts(spec)
+    for mount in mounts:
+        for outer in mounts:
+            if outer is not mount and _contains(outer.path, mount.path):
+                _prepare_mount_point(outer, mount.path[len(outer.path) + 1 :], uid)
+
+
+def _prepare_mount_point(outer: Mount, relative: str, uid: int) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    parent = os.open(outer.source, flags)
+    try:
+        for name in relative.split("/"):
+            _ensure_directory(parent, name, uid)
+            inner = os.open(name, flags, dir_fd=parent)
+            os.close(parent)
+            parent = inner
+    except OSError as error:
+        raise SandboxUnavailable(f"'{relative}' in {outer.path} cannot be mounted on: {error.strerror}.") from error
+    finally:
+        os.close(parent)
+
+
+def _ensure_directory(parent: int, name: str, uid: int) -> None:
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        mode = 0
+    if mode and not stat.S_ISDIR(mode):
+        os.unlink(name, dir_fd=parent)
+    if not stat.S_ISDIR(mode):
+        os.mkdir(name, 0o755, dir_fd=parent)
+        os.chown(name, uid, uid if os.geteuid() == 0 else -1, dir_fd=parent, follow_symlinks=False)
