@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fidelio.inbox.builders import (
+    APPROVAL,
     ClosedRequest,
     NewRequest,
     RequestChange,
@@ -10,11 +11,13 @@ from fidelio.inbox.builders import (
     assurance_of,
     dismiss_all,
     dismiss_request,
+    expire_request,
     open_request,
 )
 from fidelio.inbox.inbox import LONGEST_TEXT, AnsweredRequest, Inbox, require_person
 
 __all__ = [
+    "APPROVAL",
     "LONGEST_TEXT",
     "AnsweredRequest",
     "ClosedRequest",
@@ -25,6 +28,7 @@ __all__ = [
     "assurance_of",
     "dismiss_all",
     "dismiss_request",
+    "expire_request",
     "open_request",
     "require_person",
 ]

@@ -17,6 +17,8 @@ from fidelio.ledger.model import CloseRequest, Json, OpenRequest
 RequestChange: TypeAlias = OpenRequest | CloseRequest
 NewRequest: TypeAlias = OpenRequest
 ClosedRequest: TypeAlias = CloseRequest
+# The kind of a request whether a tool may run. Only a person may answer it, whatever its channel allows otherwise.
+APPROVAL = "tool_approval"
 # How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. What
 # comes over the programming interface was sent by a program; whether a person was behind it cannot be known.
 _ASSURANCE = {
@@ -36,10 +38,33 @@ def assurance_of(channel: str) -> str:
 
 
 def open_request(
-    kind: str, key: str, question: str, options: tuple[Json, ...], detail: Json, *, request: str = ""
+    kind: str,
+    key: str,
+    question: str,
+    options: tuple[Json, ...],
+    detail: Json,
+    *,
+    request: str = "",
+    expires_at: int | None = None,
 ) -> NewRequest:
-    """Open a request with a new id, or with the id `request` if it comes from another ledger and keeps its id."""
-    return OpenRequest(id=request or new_id("r_"), kind=kind, key=key, question=question, options=options, detail=detail)
+    """Open a request with a new id, or with the id `request` if it comes from another ledger and keeps its id.
+
+    After `expires_at` it cannot be answered any more, which counts as a refusal.
+    """
+    return OpenRequest(
+        id=request or new_id("r_"),
+        kind=kind,
+        key=key,
+        question=question,
+        options=options,
+        detail=detail,
+        expires_at=expires_at,
+    )
+
+
+def expire_request(request: str) -> ClosedRequest:
+    """Close a request that nobody has answered in time."""
+    return CloseRequest(id=request, state="expired", by="timer", channel="timer", assurance=assurance_of("timer"))
 
 
 def answer_request(request: str, answer: Json, *, by: str, channel: str) -> ClosedRequest:

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import RecordMismatch, RequestClosed, UsageProblem
-from fidelio.inbox.builders import answer_request, assurance_of
+from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestClosed, UsageProblem
+from fidelio.inbox.builders import APPROVAL, answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Change, Json, NewEvent, Page, Request, RequestState
@@ -67,6 +67,8 @@ class Inbox:
         chosen = _find_option(found, option) if found.options else _NO_OPTION
         if found.state != "open":
             return _confirm_repeated(found, option, text)
+        self._check_time(found)
+        _check_person(found, channel)
         _check_text(found, option, text)
         try:
             await self._ledger.commit(self._build_change(found, chosen, text, by, channel))
@@ -97,6 +99,10 @@ class Inbox:
                     yield request
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
 
+    def _check_time(self, request: Request) -> None:
+        if request.expires_at is not None and self._clock() >= request.expires_at:
+            raise RequestClosed(request.id, "expired")
+
     def _build_change(self, request: Request, option: Json, text: str, by: str, channel: str) -> Change:
         answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
@@ -112,6 +118,16 @@ class Inbox:
         close = answer_request(request.id, answer, by=by, channel=channel)
         event = NewEvent(type="request.answered", body=body, actor=by)
         return Change(session=request.session, events=(event,), requests=(close,))
+
+
+def _check_person(request: Request, channel: str) -> None:
+    """Refuse an answer that a model passes on, where only a person's counts. Checkpoints have rules of their own."""
+    if request.kind == APPROVAL and assurance_of(channel) in ("relayed", "timer"):
+        raise PersonNeeded(
+            f"Request {request.id} asks whether a tool may run. Only a person may answer it.",
+            remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
+            request=request.id,
+        )
 
 
 def _check_text(request: Request, option: str, text: str) -> None:
