@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fidelio.sandbox.inside.failures import display, number_argument
+from fidelio.sandbox.inside.grep import grep_text
 from fidelio.sandbox.inside.lines import MAX_CHARS, read_window, window_argument
+from fidelio.sandbox.inside.search import find_entries, glob_entries, list_tree
 from fidelio.sandbox.inside.tree import MAX_BYTES, MAX_ENTRIES, Entry, Tree, digest_file, is_below, kind_of, path_argument
 from fidelio.sandbox.inside.writing import append_text, mkdir, remove, replace_text, write_bytes, write_text
 
@@ -133,6 +135,10 @@ ACTIONS: dict[str, Action] = {
 }
 # They read a tree or a whole file, or match a pattern of the caller.
 SCANS: dict[str, Action] = {
+    "find_entries": find_entries,
+    "glob_entries": glob_entries,
+    "grep_text": grep_text,
     "digest": digest,
+    "list_tree": list_tree,
     "remove": remove,
 }
