@@ -1,0 +1,1 @@
+"""Environments of sandboxes: their versions in the ledger, their files, and the preparation that a version may need."""
