@@ -68,7 +68,8 @@ def display(name: str) -> str:
 
 
 def text_argument(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = arguments.get(name, default)
+    value = arguments.get(name)
+    value = default if value is None else value
     if not isinstance(value, str):
         raise _wrong(name, value, "a text")
     return value
