@@ -168,9 +168,10 @@ class Records:
 def record_type(kind: SessionKind) -> RecordType[Any] | None:
     """Implement the port `Ledger.record_type`: how the records of a kind of session are folded."""
     from fidelio.orchestrator.record.unit_of_work import AgentRecords  # noqa: PLC0415  # brings the orchestrator, 40 ms
+    from fidelio.runtime.record import RuntimeRecords  # noqa: PLC0415  # only for a ledger with such sessions
     from fidelio.workflows.records import WorkflowRecords  # noqa: PLC0415  # brings pydantic and the engine, 140 ms
 
-    types: dict[str, RecordType[Any]] = {"workflow": WorkflowRecords(), "agent": AgentRecords()}
+    types: dict[str, RecordType[Any]] = {"workflow": WorkflowRecords(), "agent": AgentRecords(), "runtime": RuntimeRecords()}
     return types.get(kind)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.errors import SessionNotFound
+from fidelio.errors.ledger import damaged_value
 from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
@@ -242,7 +243,7 @@ def _close_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 def _change_cwd(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     # A command of the shell itself moved: the live shell is there already.
     pending = record.shell.is_open and not event.body.get("by_command", False)
-    return replace(record, shell=replace(record.shell, cwd=event.body.get("cwd", record.shell.cwd), pending_cwd=pending))
+    return replace(record, shell=replace(record.shell, cwd=event.body.get("cwd") or record.shell.cwd, pending_cwd=pending))
 
 
 def _change_variables(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -357,7 +358,10 @@ class RuntimeRecords:
             raise session_deleted(session.id)
 
     def read(self, raw: str) -> RuntimeRecord:
-        return _DECODER.decode(raw)
+        try:
+            return _DECODER.decode(raw)
+        except msgspec.MsgspecError as error:
+            raise damaged_value("record of a session", error) from error
 
     def fold(self, record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
         return fold(record, events)

@@ -72,7 +72,8 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known before the effect.
 
     `bound`: what an approval is bound to beside tool, arguments, directory, variables and environment. `command`: the exact
-    text that would run. `about`: further lines for the person. `events` and `blobs` are committed with the intent.
+    text that would run. `about`: further lines for the person. `events` and `blobs` are committed with the intent, those of a
+    tool that only reads with its result.
     """
 
     bound: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -103,8 +104,11 @@ class ToolCall(msgspec.Struct):
     spec: SandboxSpec
     # The tools that this caller has: suggestions name no others.
     tools: frozenset[str]
-    noted: list[NewEvent] = []
+    noted: list[NewEvent] = msgspec.field(default_factory=list)
+    noted_blobs: list[bytes] = msgspec.field(default_factory=list)
     sandbox: SandboxState | None = None
+    # Whether the intent is on record, so that only the result is missing.
+    has_intent: bool = False
 
     @property
     def record(self) -> RuntimeRecord:

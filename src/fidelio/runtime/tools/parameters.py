@@ -7,17 +7,40 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-MAX_WAIT_MS = 45_000
+from fidelio.sandbox.actions import ActionParameters as ToolParameters
+from fidelio.sandbox.actions import ExecShellParameters as ShellExec
+from fidelio.sandbox.actions import OpenShellParameters as ShellOpen
+from fidelio.sandbox.actions import Path
+from fidelio.sandbox.actions import RunShellParameters as ShellRun
+from fidelio.sandbox.actions import WaitShellParameters as ShellWait
 
-Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
-Path = Annotated[str, Meta(min_length=1, max_length=4_096)]
+__all__ = [
+    "CompareResource",
+    "ListVersions",
+    "NoParameters",
+    "PermissionsCheck",
+    "PromoteResource",
+    "ReadVersion",
+    "RestoreVersion",
+    "SandboxExecute",
+    "SessionParameters",
+    "ShellExec",
+    "ShellHistory",
+    "ShellOpen",
+    "ShellReadCommand",
+    "ShellRestart",
+    "ShellRun",
+    "ShellSendInput",
+    "ShellSetCwd",
+    "ShellSetEnv",
+    "ShellUnsetEnv",
+    "ShellWait",
+    "StageResource",
+    "ToolParameters",
+]
+
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Limit = Annotated[int, Meta(ge=1, le=200)]
-Output = Annotated[int, Meta(ge=1, le=40_000)]
-
-
-class ToolParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of the parameters: a misspelt argument is refused and not ignored."""
 
 
 class NoParameters(ToolParameters, frozen=True):
@@ -40,13 +63,6 @@ class ShellReadCommand(SessionParameters, frozen=True, kw_only=True):
     """Which command to read again."""
 
     commandId: Name
-
-
-class ShellWait(ToolParameters, frozen=True):
-    """How long to wait for which command."""
-
-    commandId: Name | None = None
-    timeoutMs: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 1_000
 
 
 class ShellSetCwd(ToolParameters, frozen=True):
@@ -75,31 +91,6 @@ class ShellRestart(ToolParameters, frozen=True):
     pty: bool = False
 
 
-class ShellOpen(ShellRestart, frozen=True):
-    """Where the shell starts; `restart` replaces a live one."""
-
-    restart: bool = False
-
-
-class ShellRun(ToolParameters, frozen=True):
-    """A command for a shell of its own."""
-
-    command: Text
-    cwd: Path | None = None
-    timeoutMs: Annotated[int, Meta(ge=1, le=60_000)] = 15_000
-    maxOutputChars: Output = 12_000
-
-
-class ShellExec(ToolParameters, frozen=True):
-    """A command for the persistent shell. `timeoutMs` limits only the waiting."""
-
-    command: Text
-    cwd: Path | None = None
-    timeoutMs: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 15_000
-    maxOutputChars: Output = 12_000
-    restart: bool = False
-
-
 class ShellSendInput(ToolParameters, frozen=True):
     """Input of the running command; `eof` ends its input."""
 
@@ -118,7 +109,7 @@ class SandboxExecute(ToolParameters, frozen=True):
     """An action of the sandbox and its input."""
 
     name: Name
-    input: dict[str, Any] = {}
+    input: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class StageResource(ToolParameters, frozen=True):

@@ -1,0 +1,71 @@
+"""Finds the tool of a call and validates its arguments.
+
+An action of `sandbox_execute` that is also a tool becomes a call of that tool, so permission, history and limits are the same
+whatever name was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import ToolRefused
+from fidelio.runtime.files import FILE_IMPLEMENTATIONS, implement_action
+from fidelio.runtime.permissions.tools import PERMISSION_IMPLEMENTATIONS
+from fidelio.runtime.resources import IMPLEMENTATIONS as RESOURCE_IMPLEMENTATIONS
+from fidelio.runtime.shell import IMPLEMENTATIONS as SHELL_IMPLEMENTATIONS
+from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
+from fidelio.runtime.tools.model import Implementation, ToolDefinition
+from fidelio.runtime.tools.parameters import SandboxExecute
+from fidelio.sandbox.actions import ACTIONS, Action
+from fidelio.toolkit import read_arguments
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    **FILE_IMPLEMENTATIONS,
+    **SHELL_IMPLEMENTATIONS,
+    **RESOURCE_IMPLEMENTATIONS,
+    **PERMISSION_IMPLEMENTATIONS,
+}
+
+
+class ResolvedCall(msgspec.Struct, frozen=True):
+    """A call whose arguments are valid. `name` is the tool that was called, `definition` the one that is carried out."""
+
+    name: str
+    definition: ToolDefinition
+    arguments: msgspec.Struct
+    implementation: Implementation
+    is_read_only: bool
+
+
+def resolve_call(tool: str, arguments: Mapping[str, Any], tools: frozenset[str]) -> ResolvedCall:
+    """Find the tool and validate the arguments. `tools` are those that the caller has."""
+    definition = DEFINITIONS.get(tool) if tool in tools else None
+    if definition is None:
+        raise ToolRefused(
+            f"There is no tool {tool!r:.100}.", remedy=f"Use one of: {', '.join(sorted(tools))}.", reason="unknown_tool"
+        )
+    valid = read_arguments(tool, definition.parameters, arguments)
+    if isinstance(valid, SandboxExecute):
+        return _resolve_action(valid)
+    return ResolvedCall(tool, definition, valid, IMPLEMENTATIONS[tool], definition.read_only)
+
+
+def _resolve_action(call: SandboxExecute) -> ResolvedCall:
+    name = "sandbox_execute"
+    action = ACTIONS.get(call.name)
+    if action is None:
+        known = ", ".join(sorted(ACTIONS))
+        raise ToolRefused(f"There is no action {call.name!r:.100}.", remedy=f"Use one of: {known}.", reason="unknown_action")
+    if twin := TOOL_OF_ACTION.get(call.name):
+        definition = DEFINITIONS[twin]
+        valid = read_arguments(f"{name} {call.name}", definition.parameters, call.input)
+        return ResolvedCall(name, definition, valid, IMPLEMENTATIONS[twin], definition.read_only)
+    valid = read_arguments(f"{name} {call.name}", action.parameters, call.input)
+    return ResolvedCall(name, DEFINITIONS[name], valid, implement_action(action), _only_reads(action))
+
+
+def _only_reads(action: Action) -> bool:
+    return action.effect == "read"
