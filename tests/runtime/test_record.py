@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fidelio.ledger.redaction import EventView, blank_body
 from fidelio.runtime import events as e
-from fidelio.runtime.record import RECENT_COMMANDS, RuntimeRecord, RuntimeRecords, fold
+from fidelio.runtime.durable_shell import RECENT_COMMANDS
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords, fold
 from tests.support import proves
 
 IDS = st.sampled_from(["one", "two", "three"])

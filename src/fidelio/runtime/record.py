@@ -6,7 +6,7 @@ staged drafts. Whole outputs and older commands are read from the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -18,60 +18,12 @@ from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
-from fidelio.sandbox.model import WORKSPACE
+from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 
-RECENT_COMMANDS = 20
-PREVIEW = 400
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
 
-CommandState = Literal["running", "completed", "lost"]
 ApprovalState = Literal["open", "allowed", "denied"]
-
-
-class CommandRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command of the shell. `seq` is the event with its whole output; 0 while it runs."""
-
-    id: str
-    tool: str
-    command: str
-    cwd: str
-    started_at: int
-    state: CommandState = "running"
-    args: tuple[str, ...] = ()
-    exit_code: int | None = None
-    timed_out: bool = False
-    duration_ms: int = 0
-    ended_at: int = 0
-    stdout: str = ""
-    stderr: str = ""
-    seq: int = 0
-
-
-class ShellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The durable shell: where its next command runs, and with which variables. `variables` are names with keyed digests."""
-
-    cwd: str = WORKSPACE
-    variables: dict[str, str] = {}
-    shell_id: str = ""
-    is_open: bool = False
-    is_pty: bool = False
-    opened_at: int = 0
-    closed_because: str = ""
-    last_command_at: int = 0
-    command_count: int = 0
-    # The last changes of directory and variables that the live shell does not know yet.
-    pending_cwd: bool = False
-    pending_variables: tuple[str, ...] = ()
-    commands: tuple[CommandRecord, ...] = ()
-
-    def find(self, command_id: str) -> CommandRecord | None:
-        return next((command for command in self.commands if command.id == command_id), None)
-
-    @property
-    def running(self) -> CommandRecord | None:
-        """The command of the persistent shell that has not ended on record."""
-        return next((command for command in self.commands if command.state == "running" and command.tool == "shell_exec"), None)
 
 
 class ApprovalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -220,87 +172,13 @@ def _allow_pattern(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     return replace(record, allowed=(*others, pattern))
 
 
-def _open_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body = event.body
-    shell = replace(
-        record.shell,
-        shell_id=body["shell_id"],
-        is_open=True,
-        is_pty=body.get("pty", False),
-        opened_at=event.time,
-        closed_because="",
-        command_count=0,
-        pending_cwd=False,
-        pending_variables=(),
-    )
-    return replace(record, shell=shell)
+def _in_shell(change: ShellFold) -> Fold:
+    """The fold of the record that a fold of its shell is."""
 
+    def fold_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, shell=replace(change(record.shell, event), updated_at=event.time))
 
-def _close_shell(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    return replace(record, shell=replace(record.shell, is_open=False, closed_because=event.body.get("reason", "closed")))
-
-
-def _change_cwd(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    # A command of the shell itself moved: the live shell is there already.
-    pending = record.shell.is_open and not event.body.get("by_command", False)
-    return replace(record, shell=replace(record.shell, cwd=event.body.get("cwd") or record.shell.cwd, pending_cwd=pending))
-
-
-def _change_variables(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body, shell = event.body, record.shell
-    removed = set(body.get("unset", ()))
-    kept = {name: digest for name, digest in shell.variables.items() if name not in removed}
-    variables = {**kept, **body.get("set", {})}
-    pending = shell.pending_variables
-    if shell.is_open and not body.get("by_command", False):
-        pending = tuple(dict.fromkeys((*pending, *body.get("set", {}), *removed)))
-    return replace(record, shell=replace(shell, variables=variables, pending_variables=pending))
-
-
-def _start_command(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body, shell = event.body, record.shell
-    command = CommandRecord(
-        id=body["command_id"],
-        tool=body["tool"],
-        command=body.get("command", ""),
-        cwd=body.get("cwd", ""),
-        args=tuple(body.get("args", ())),
-        started_at=event.time,
-    )
-    through_shell = command.tool == "shell_exec"
-    shell = replace(
-        shell,
-        last_command_at=event.time,
-        command_count=shell.command_count + through_shell,
-        pending_cwd=shell.pending_cwd and not through_shell,
-        pending_variables=() if through_shell else shell.pending_variables,
-        commands=(command, *shell.commands)[:RECENT_COMMANDS],
-    )
-    return replace(record, shell=shell)
-
-
-def _end_command(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body, shell = event.body, record.shell
-    found = shell.find(body["command_id"])
-    if found is None:
-        return record
-    ended = replace(
-        found,
-        state=body["state"],
-        exit_code=body.get("exit_code"),
-        timed_out=body.get("timed_out", False),
-        duration_ms=body.get("duration_ms", 0),
-        ended_at=event.time,
-        stdout=_preview(body.get("stdout")),
-        stderr=_preview(body.get("stderr")),
-        seq=event.seq,
-    )
-    commands = tuple(ended if command.id == ended.id else command for command in shell.commands)
-    return replace(record, shell=replace(shell, commands=commands))
-
-
-def _preview(stored: Mapping[str, Any] | None) -> str:
-    return str((stored or {}).get("text", ""))[:PREVIEW]
+    return fold_shell
 
 
 def _stage(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -320,13 +198,8 @@ _FOLDS: dict[str, Fold] = {
     e.APPROVAL_USED: _end_approval,
     e.APPROVAL_ENDED: _end_approval,
     e.PERMISSION_ALLOWED: _allow_pattern,
-    e.SHELL_OPENED: _open_shell,
-    e.SHELL_CLOSED: _close_shell,
-    e.SHELL_CWD: _change_cwd,
-    e.SHELL_ENV: _change_variables,
-    e.COMMAND_STARTED: _start_command,
-    e.COMMAND_ENDED: _end_command,
     e.STAGED: _stage,
+    **{type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
 }
 
 
