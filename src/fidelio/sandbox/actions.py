@@ -175,7 +175,7 @@ class SandboxAction(msgspec.Struct, frozen=True):
 
     @property
     def runs_commands(self) -> bool:
-        return self.effect in ("execute", "shell")
+        return self.effect in ("execute", "shell") or self.name.endswith("_persistent_shell")
 
 
 _TABLE = (

@@ -28,7 +28,7 @@ def glob_entries(tree: Tree, arguments: Output) -> Output:
     kind = kind_argument(arguments)
     with tree.failures(path):
         found = tree.stat(path, follow=False)
-        if not _is_walked(tree, path, found, pattern, arguments):
+        if not _is_walked(tree, path, found, pattern):
             return _itself(path, found, pattern, kind)
         return _matching(Walk(tree, path), pattern, kind, limit)
 
@@ -72,11 +72,11 @@ def kind_argument(arguments: Output) -> str | None:
     return kind
 
 
-def _is_walked(tree: Tree, path: str, found: os.stat_result, pattern: GlobPattern, arguments: Output) -> bool:
-    """Whether the start is a directory. A link is followed for its direct children, and by `**` only with a final slash."""
+def _is_walked(tree: Tree, path: str, found: os.stat_result, pattern: GlobPattern) -> bool:
+    """Whether the start is a directory. A link is followed for its direct children; `**` needs a final slash, as `find` does."""
     if not stat.S_ISLNK(found.st_mode):
         return stat.S_ISDIR(found.st_mode)
-    if pattern.is_recursive and not text_argument(arguments, "path").endswith("/"):
+    if pattern.is_recursive:
         return False
     try:
         return stat.S_ISDIR(tree.stat(path).st_mode)
@@ -89,7 +89,8 @@ def _itself(path: str, found: os.stat_result, pattern: GlobPattern, kind: str | 
     own = kind_of(found.st_mode)
     matches = kind in (None, own) and pattern.accepts_name(path.rpartition("/")[2])
     entries = [{"path": display(path), "kind": own}] if matches else []
-    return {"entries": entries, "count": len(entries), "truncated": False}
+    output: Output = {"entries": entries, "count": len(entries), "truncated": False}
+    return {**output, "startIsLink": True} if own == "link" else output
 
 
 def _matching(walk: Walk, pattern: GlobPattern, kind: str | None, limit: int) -> Output:

@@ -81,12 +81,15 @@ class Tree(ABC):
         """Names of mounts in this directory that its own listing may lack."""
 
     def absolute(self, path: str) -> str:
-        """Return the absolute form of a caller's path. `..` stays: only the kernel knows where it leads behind a link."""
+        """Return the absolute form of a caller's path.
+
+        `..` stays: only the kernel knows where it leads behind a link. A final slash stays too: it demands a directory.
+        """
         if not path or "\0" in path:
             raise Failure("invalid_path", f"{path!r} is not a path. Pass an absolute path, or one relative to {self.base}.")
         joined = path if path.startswith("/") else f"{self.base.rstrip('/')}/{path}"
         names = [name for name in joined.split("/") if name not in ("", ".")]
-        return "/" + "/".join(names)
+        return "/" + "/".join(names) + ("/" if names and joined.endswith(("/", "/.")) else "")
 
     @contextmanager
     def failures(self, path: str) -> Iterator[None]:
@@ -135,7 +138,7 @@ class Tree(ABC):
         """Open the directory of a resolved path for a change; the second value is the last name."""
         top, _, name = path.rpartition("/")
         if not name:
-            raise OSError(errno.EISDIR, "the root directory")
+            raise OSError(errno.EISDIR, "a directory")
         self.check_writable(path)
         descriptor = self.open_directory(top or "/")
         try:
@@ -186,7 +189,8 @@ class Tree(ABC):
         return failure_of(error, path)
 
     def _missing(self, path: str) -> Failure:
-        top, name = path.rpartition("/")[0] or "/", path.rpartition("/")[2]
+        top, _, name = path.rstrip("/").rpartition("/")
+        top = top or "/"
         try:
             names = [entry.name for entry in itertools.islice(self.scan(top), _COMPARED_NAMES)]
         except OSError:

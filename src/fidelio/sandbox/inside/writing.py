@@ -82,7 +82,7 @@ def remove(tree: Tree, arguments: Output) -> Output:
     path = path_argument(tree, arguments)
     is_recursive = flag_argument(arguments, "recursive")
     with tree.failures(path):
-        top, _, name = path.rpartition("/")
+        top, _, name = path.rstrip("/").rpartition("/")
         resolved = f"{tree.resolve(top or '/').rstrip('/')}/{name}"
         with tree.parent(resolved) as (directory, last):
             count = _remove_entry(directory, last, is_recursive, depth=0)
@@ -91,8 +91,7 @@ def remove(tree: Tree, arguments: Output) -> Output:
 
 def replace_file(tree: Tree, path: str, data: bytes, *, unchanged_since: os.stat_result | None = None) -> bool:
     """Give a file its new content in one step. True if the file is new. Raises OSError and Failure."""
-    target = tree.resolve(path)
-    tree.make_directories(target.rpartition("/")[0] or "/")
+    target = _target(tree, path)
     with tree.parent(target) as (directory, name):
         old = _existing(directory, name, path)
         staged = f".fidelio-write-{os.urandom(8).hex()}"
@@ -105,6 +104,15 @@ def replace_file(tree: Tree, path: str, data: bytes, *, unchanged_since: os.stat
             _discard(directory, staged)
             raise
     return old is None
+
+
+def _target(tree: Tree, path: str) -> str:
+    """The resolved path of a file to write, in a directory that exists."""
+    if path.endswith("/"):
+        raise OSError(errno.EISDIR, "a directory")
+    target = tree.resolve(path)
+    tree.make_directories(target.rpartition("/")[0] or "/")
+    return target
 
 
 def _stage(directory: int, staged: str, data: bytes, old: os.stat_result | None) -> None:
@@ -147,8 +155,7 @@ def _fill(descriptor: int, data: bytes, old: os.stat_result | None) -> None:
 
 def _append(tree: Tree, path: str, data: bytes) -> tuple[bool, int]:
     """Append in one call; what a full disk cut is taken back."""
-    target = tree.resolve(path)
-    tree.make_directories(target.rpartition("/")[0] or "/")
+    target = _target(tree, path)
     with tree.parent(target) as (directory, name):
         is_new = _existing(directory, name, path) is None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
