@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fidelio.errors.runtime import SandboxError
 from fidelio.sandbox.directory import create_directory, empty_directory
-from fidelio.sandbox.launch import build_launch
+from fidelio.sandbox.launch import build_launch, python_inside
 from fidelio.sandbox.launch.bubblewrap import find_bubblewrap
 from fidelio.sandbox.model import WORKSPACE, Level, LevelReport, Mount, SandboxSpec
 
@@ -70,7 +70,9 @@ def try_level(level: Level) -> str:
 def _run_probe(level: Level, home: Path) -> str:
     directory = create_directory(home)
     mounts = (Mount(WORKSPACE, str(directory / "workspace"), "read_write", "session_workspace"),)
-    launch = build_launch(SandboxSpec("probe", str(directory), mounts), LevelReport(level, ""), ("/bin/true",))
+    spec = SandboxSpec("probe", str(directory), mounts)
+    program = (*python_inside(spec), "-c", "") if level == "landlock" else ("/bin/true",)
+    launch = build_launch(spec, LevelReport(level, ""), program)
     try:
         done = subprocess.run(  # noqa: S603  # our own command line
             launch.argv,

@@ -1,17 +1,17 @@
 """Launcher: the step between the host process and the first process of a sandbox, where bubblewrap alone does not suffice.
 
 As root it binds what the sandbox mounts to short paths in a mount namespace of its own, because an unprivileged user cannot
-enter a home below `/root`; then it becomes the user of the sandbox. It gets its task as JSON through a descriptor, runs before
+enter a home below `/root`; then it becomes the user of the sandbox. It gets its task through a descriptor, runs before
 anything of an agent does, and reads nothing that an agent can write.
 """
 
 from __future__ import annotations
 
-import json
+import importlib
+import marshal
 import os
 import stat
 import sys
-from typing import Any
 
 from fidelio.sandbox.inside.launch_system import (
     CLONE_NEWNS,
@@ -20,39 +20,50 @@ from fidelio.sandbox.inside.launch_system import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
+    become_user,
     die_with_parent,
+    fail,
+    join_new_keyring,
     mount,
+    read_all,
     unshare,
 )
 
-# The exit status that says that no sandbox was started.
-FAILED = 125
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_FAMILY = "fidelio.sandbox.inside.launch_"
 
 
 def main() -> None:
     """Start the sandbox that the descriptor in the first argument describes. Never returns."""
-    task = _read_task(int(sys.argv[1]))
     try:
-        die_with_parent(task["parent"])
-        _launch(task)
+        status = _launch(_read_task(int(sys.argv[1])))
     except OSError as error:
-        sys.stderr.write(f"fidelio: the sandbox cannot be started: {error.strerror}\n")
-        sys.stderr.flush()
-    os._exit(FAILED)
+        fail(error)
+    # As a shell reports it, and as bubblewrap does.
+    os._exit(status if status >= 0 else 128 - status)
 
 
 def _read_task(descriptor: int) -> dict[str, Any]:
-    with open(descriptor, "rb") as file:
-        task: dict[str, Any] = json.load(file)
+    task: dict[str, Any] = marshal.loads(read_all(descriptor))  # noqa: S302  # from the host process; JSON is slow to import
     return task
 
 
-def _launch(task: dict[str, Any]) -> None:
-    if task["uid"] is not None:
+def _launch(task: dict[str, Any]) -> int:
+    die_with_parent(task["parent"])
+    join_new_keyring()
+    # Loaded first: these files need not be readable for the user of the sandbox.
+    module = None if task["level"] == "bubblewrap" else importlib.import_module(f"{_FAMILY}{task['level']}")
+    if task["level"] != "landlock" and task["uid"] is not None:
         stage_sources(task["sources"], task["stage"])
         become_user(task["uid"])
         die_with_parent(task["parent"])
-    os.execve(task["argv"][0], task["argv"], {})  # noqa: S606  # this is the purpose
+    if not module:
+        os.execve(task["argv"][0], task["argv"], {})  # noqa: S606  # this is the purpose
+    status: int = module.run(task)
+    return status
 
 
 def stage_sources(sources: list[str], stage: str) -> None:
@@ -73,9 +84,3 @@ def _bind_descriptor(descriptor: int, target: str) -> None:
     else:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     mount(f"/proc/self/fd/{descriptor}", target, flags=MS_BIND | MS_REC)
-
-
-def become_user(uid: int) -> None:
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)

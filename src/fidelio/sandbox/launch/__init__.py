@@ -7,7 +7,9 @@ Standard input, output and error are the caller's. They must be pipes or `/dev/n
 
 from __future__ import annotations
 
+import marshal
 import os
+import re
 import resource
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,9 +20,9 @@ import msgspec
 from fidelio.errors.runtime import SandboxUnavailable
 from fidelio.sandbox.directory import empty_directory, host_uid, may_switch_user
 from fidelio.sandbox.launch.bubblewrap import build_arguments, find_bubblewrap
-from fidelio.sandbox.launch.library import HOME, USER, find_interpreter, prepare_library
-from fidelio.sandbox.launch.plan import Operation, plan_tree, prepare_mount_points
-from fidelio.sandbox.model import WORKSPACE, LevelReport, SandboxSpec
+from fidelio.sandbox.launch.library import GROUP_ID, HOME, USER, USER_ID, find_interpreter, prepare_library
+from fidelio.sandbox.launch.plan import Operation, check_mounts, plan_tree, prepare_mount_points
+from fidelio.sandbox.model import WORKSPACE, Level, LevelReport, SandboxSpec
 from fidelio.sandbox.seccomp import build_filter
 
 __all__ = ["BASE_ENVIRONMENT", "LaunchCommand", "build_launch", "python_inside"]
@@ -43,6 +45,7 @@ _SET_LIMITS = (
     "umask 022; { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null;"
     'ulimit -c 0 -u "$1" -d "$2" -f "$3" -n "$4" || exit 126; shift 4; exec "$@"'
 )
+_OUR_MODULE = re.compile(r"\bfidelio\.sandbox\.inside\.\w+")
 
 
 class LaunchCommand(msgspec.Struct):
@@ -78,11 +81,11 @@ def build_launch(
 
     The descriptors in `pass_fds` reach it under the same numbers; no other does. Raises `SandboxUnavailable`.
     """
-    if report.level != "bubblewrap":
+    if report.level == "none":
         raise SandboxUnavailable(f"No sandbox can be started here: {report.reason}", remedy=report.remedy)
     prepared = _prepare(spec, tuple(program), tuple(pass_fds))
     try:
-        return _build_bubblewrap(prepared)
+        return _BUILDERS[report.level](prepared)
     except BaseException:
         _close(prepared.opened)
         raise
@@ -118,26 +121,86 @@ def _build_bubblewrap(prepared: _Preparation) -> LaunchCommand:
     program = find_bubblewrap()
     if program is None:
         raise SandboxUnavailable("bubblewrap is not installed.", remedy="Install it: sudo apt-get install bubblewrap.")
-    sources = sorted({operation.source for operation in prepared.operations if operation.kind.startswith("bind")})
-    staged = {source: f"{STAGE}/{number}" for number, source in enumerate(sources)}
+    sources, operations = _stage(prepared)
     arguments = build_arguments(
-        prepared.operations,
+        operations,
         network=prepared.spec.network,
         environment=BASE_ENVIRONMENT,
         directory=WORKSPACE,
         seccomp=_open_content(build_filter(), prepared),
-        locate=str if prepared.uid is None else staged.__getitem__,
     )
     argv = (program, "--args", str(_open_content(arguments, prepared)), "--", *_with_limits(prepared))
     if prepared.uid is None:
         return _finish(argv, prepared)
-    return _build_launcher({"argv": argv, "sources": sources}, prepared)
+    return _build_launcher("bubblewrap", {"argv": argv, "sources": sources}, prepared)
 
 
-def _build_launcher(task: Mapping[str, object], prepared: _Preparation) -> LaunchCommand:
+def _build_namespaces(prepared: _Preparation) -> LaunchCommand:
+    sources, operations = _stage(prepared)
+    task = {
+        "argv": _with_limits(prepared),
+        "sources": sources,
+        "operations": operations,
+        "shares_network": prepared.spec.network == "host",
+        "environment": BASE_ENVIRONMENT,
+        "directory": WORKSPACE,
+        "filter": _open_content(build_filter(), prepared),
+        "user": USER_ID,
+        "group": GROUP_ID,
+    }
+    return _build_launcher("namespaces", task, prepared)
+
+
+def _stage(prepared: _Preparation) -> tuple[list[str], list[Operation]]:
+    """The sources, and the operations with the paths at which they are found: as root the launcher binds them elsewhere."""
+    sources = sorted({operation.source for operation in prepared.operations if operation.kind.startswith("bind")})
+    if prepared.uid is None:
+        return sources, list(prepared.operations)
+    staged = {source: f"{STAGE}/{number}" for number, source in enumerate(sources)}
+    return sources, [
+        msgspec.structs.replace(operation, source=staged.get(operation.source, operation.source))
+        if operation.kind.startswith("bind")
+        else operation
+        for operation in prepared.operations
+    ]
+
+
+def _build_landlock(prepared: _Preparation) -> LaunchCommand:
+    spec, program = prepared.spec, prepared.program
+    if spec.network != "none":
+        raise SandboxUnavailable(
+            f"Network '{spec.network}' is not available at the isolation level 'landlock'.",
+            remedy="Use network 'none', or see `fidelio doctor` for a better level.",
+        )
+    if "-c" not in program:
+        raise SandboxUnavailable(
+            "The isolation level 'landlock' runs no programs.", remedy="See `fidelio doctor` for a better level."
+        )
+    code = program.index("-c") + 1
+    limits = spec.limits
+    task = {
+        "mounts": [(mount.path, mount.source, mount.access == "read_write") for mount in check_mounts(spec)],
+        "filter": _open_content(build_filter(files_only=True), prepared),
+        "modules": sorted(set(_OUR_MODULE.findall(program[code]))),
+        "limits": {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": limits.memory_bytes,
+            "RLIMIT_FSIZE": limits.file_bytes,
+            "RLIMIT_NOFILE": limits.open_files,
+            # Without a user namespace the other processes of a person would count as well.
+            **({} if prepared.uid is None else {"RLIMIT_NPROC": limits.processes}),
+        },
+        "code": program[code],
+        "arguments": program[code + 1 :],
+    }
+    return _build_launcher("landlock", task, prepared)
+
+
+def _build_launcher(level: Level, task: Mapping[str, object], prepared: _Preparation) -> LaunchCommand:
     """The command of our own launcher, which gets its task through a descriptor."""
-    whole = {**task, "parent": os.getpid(), "uid": prepared.uid, "stage": STAGE, "keep": [*prepared.pass_fds, *prepared.opened]}
-    descriptor = _open_content(msgspec.json.encode(whole), prepared)
+    common = {"level": level, "parent": os.getpid(), "uid": prepared.uid, "stage": STAGE, "keep": prepared.pass_fds}
+    whole = {**common, **task}
+    descriptor = _open_content(marshal.dumps(msgspec.to_builtins(whole), 4), prepared)
     argv = (*find_interpreter().host_argv, "-c", _RUN_LAUNCHER, str(descriptor), str(prepared.library / "lib"))
     return _finish(argv, prepared)
 
@@ -176,3 +239,10 @@ def _open_content(content: bytes, prepared: _Preparation) -> int:
 def _close(descriptors: list[int]) -> None:
     while descriptors:
         os.close(descriptors.pop())
+
+
+_BUILDERS: Mapping[Level, Callable[[_Preparation], LaunchCommand]] = {
+    "bubblewrap": _build_bubblewrap,
+    "namespaces": _build_namespaces,
+    "landlock": _build_landlock,
+}

@@ -6,7 +6,7 @@ They reach it through a descriptor (`--args`): on the command line every user of
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fidelio.sandbox.launch.library import GROUP_ID, USER_ID
 from fidelio.sandbox.launch.plan import Operation
@@ -30,27 +30,26 @@ def build_arguments(
     environment: Mapping[str, str],
     directory: str,
     seccomp: int,
-    locate: Callable[[str], str],
 ) -> bytes:
-    """The arguments, each ended by NUL. `locate` gives the path at which bubblewrap finds a source."""
+    """The arguments, each ended by NUL."""
     variables = (part for name, value in environment.items() for part in ("--setenv", name, value))
     arguments = [
         *_ISOLATION,
         *(("--share-net",) if network == "host" else ()),
         *variables,
-        *(part for operation in operations for part in _translate(operation, locate)),
+        *(part for operation in operations for part in _translate(operation)),
         *("--chdir", directory),
         *("--seccomp", str(seccomp)),
     ]
     return b"".join(argument.encode() + b"\0" for argument in arguments)
 
 
-def _translate(operation: Operation, locate: Callable[[str], str]) -> Iterator[str]:
+def _translate(operation: Operation) -> Iterator[str]:
     path, source = operation.path, operation.source
     if operation.kind == "bind":
-        yield from ("--bind", locate(source), path)
+        yield from ("--bind", source, path)
     elif operation.kind == "bind_read_only":
-        yield from ("--ro-bind", locate(source), path)
+        yield from ("--ro-bind", source, path)
     elif operation.kind == "tmpfs":
         yield from ("--perms", "0755", "--size", str(operation.size), "--tmpfs", path)
     elif operation.kind == "directory":

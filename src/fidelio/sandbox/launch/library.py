@@ -38,6 +38,12 @@ ETC = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     "host.conf": "multi on\n",
 }
+# Of /etc only what programs need to start and what holds no name and no secret. Private keys lie beside the certificates.
+_SYSTEM_FILES = (
+    "alternatives", "crypto-policies", "fonts", "ld.so.cache", "localtime", "pki/ca-trust", "pki/tls/certs",
+    "pki/tls/openssl.cnf", "protocols", "services", "ssl/certs", "ssl/openssl.cnf",
+)  # fmt: skip
+NETWORK_FILES = ("resolv.conf",)
 
 
 class Interpreter(NamedTuple):
@@ -80,14 +86,23 @@ def _own_interpreter() -> Interpreter:
     return Interpreter(program, str(base), prefix)
 
 
+def find_system_files() -> list[str]:
+    """The files and directories of /etc that every sandbox sees, as far as they exist."""
+    names = (*_SYSTEM_FILES, *(path.name for path in Path("/etc").glob("java*")))
+    return [name for name in names if os.path.exists(f"/etc/{name}")]  # noqa: PTH110  # Path.exists raises
+
+
 def prepare_library(home: Path) -> Path:
     """The directory with `lib` and `etc` for the sandboxes of this home; created on first use."""
     files = {f"lib/fidelio/sandbox/inside/{file.name}": file.read_bytes() for file in sorted(INSIDE.glob("*.py"))}
     files |= {f"etc/{name}": text.encode() for name, text in ETC.items()}
-    target = home / "sandbox-lib" / _digest(files)
+    # Mounted on, so they are never read here.
+    directories = [f"etc/{name}" for name in find_system_files() if os.path.isdir(f"/etc/{name}")]  # noqa: PTH112  # text
+    files |= {f"etc/{name}": b"" for name in (*find_system_files(), *NETWORK_FILES) if f"etc/{name}" not in directories}
+    target = home / "sandbox-lib" / _digest(files, directories)
     if not target.is_dir():
         try:
-            _install(files, target)
+            _install(files, directories, target)
         except (OSError, subprocess.SubprocessError) as error:
             raise SandboxUnavailable(
                 f"The files of sandboxes cannot be written to {target.parent}: {error}.",
@@ -96,15 +111,15 @@ def prepare_library(home: Path) -> Path:
     return target
 
 
-def _digest(files: dict[str, bytes]) -> str:
-    whole = hashlib.sha256(find_interpreter().program.encode())
+def _digest(files: dict[str, bytes], directories: list[str]) -> str:
+    whole = hashlib.sha256(repr((find_interpreter().program, directories)).encode())
     for name, content in files.items():
         whole.update(b"%d %s %d " % (len(name), name.encode(), len(content)))
         whole.update(content)
     return whole.hexdigest()[:16]
 
 
-def _install(files: dict[str, bytes], target: Path) -> None:
+def _install(files: dict[str, bytes], directories: list[str], target: Path) -> None:
     """Write the files under another name and rename the directory: no sandbox sees half of it."""
     target.parent.mkdir(mode=0o700, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=target.parent))
@@ -112,6 +127,9 @@ def _install(files: dict[str, bytes], target: Path) -> None:
         for name, content in files.items():
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
             (draft / name).write_bytes(content)
+        for name in directories:
+            (draft / name).mkdir(parents=True)
+        (draft / "etc/mtab").symlink_to("/proc/self/mounts")
         _compile(draft / "lib")
         _make_readable(draft)
         os.rename(draft, target)  # noqa: PTH104  # the error of an existing directory is looked at
@@ -133,4 +151,5 @@ def _compile(lib: Path) -> None:
 def _make_readable(directory: Path) -> None:
     """Whatever the umask is, the user of a sandbox reads these files."""
     for path in (directory, *directory.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)

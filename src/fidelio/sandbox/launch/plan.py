@@ -17,7 +17,7 @@ import msgspec
 
 from fidelio.errors.runtime import SandboxUnavailable
 from fidelio.sandbox.directory import PROXY_SOCKET
-from fidelio.sandbox.launch.library import HOME, LIBRARY, OWN_PYTHON, find_interpreter
+from fidelio.sandbox.launch.library import HOME, LIBRARY, NETWORK_FILES, OWN_PYTHON, find_interpreter, find_system_files
 from fidelio.sandbox.model import RUNTIME, RUNTIME_LINK, WORKSPACE, Mount, SandboxSpec
 
 Kind = Literal["bind", "bind_read_only", "tmpfs", "directory", "link", "proc", "dev", "make_read_only"]
@@ -29,20 +29,9 @@ _RESERVED = (
     WORKSPACE, RUNTIME, "/memory", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox
 )  # fmt: skip
 _TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# Of /etc only what programs need to start and what holds no name and no secret. Private keys lie beside the certificates.
-_SYSTEM_FILES = (
-    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts", "java-11-openjdk", "java-17-openjdk",
-    "java-21-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "magic.mime", "mime.types", "perl",
-    "pki/ca-trust", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf", "protocols", "python3", "python3.11",
-    "python3.12", "python3.13", "services", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
-)  # fmt: skip
-_NETWORK_FILES = ("resolv.conf", "gai.conf")
-# Files of the kernel that tell about the machine or other users. Docker and Podman hide the same.
-_HIDDEN_FILES = (
-    "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg", "/proc/latency_stats",
-    "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
-)  # fmt: skip
-_HIDDEN_DIRECTORIES = ("/proc/acpi", "/proc/asound", "/proc/bus", "/proc/irq", "/proc/scsi")
+# Files of the kernel that tell about the machine or other users, as Docker and Podman hide them. Most are for root only.
+_HIDDEN_FILES = ("interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "latency_stats", "sched_debug", "timer_list")
+_HIDDEN_DIRECTORIES = ("/proc/acpi", "/proc/asound", "/proc/scsi")
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -119,18 +108,15 @@ def _plan_system(library: Path, has_network: bool) -> Iterator[Operation]:
             yield Operation("link", path, os.readlink(path))  # noqa: PTH115  # a fixed path
         elif os.path.isdir(path):  # noqa: PTH112  # a fixed path
             yield Operation("bind_read_only", path, path)
-    yield Operation("directory", "/etc")
-    for name in sorted(os.listdir(library / "etc")):  # noqa: PTH208  # names only
-        yield Operation("bind_read_only", f"/etc/{name}", str(library / "etc" / name))
-    for name in (*_SYSTEM_FILES, *(_NETWORK_FILES if has_network else ())):
+    yield Operation("bind_read_only", "/etc", str(library / "etc"))
+    for name in (*find_system_files(), *(NETWORK_FILES if has_network else ())):
         if os.path.exists(f"/etc/{name}"):  # noqa: PTH110  # Path.exists raises
             yield Operation("bind_read_only", f"/etc/{name}", os.path.realpath(f"/etc/{name}"))
-    yield Operation("link", "/etc/mtab", "/proc/self/mounts")
 
 
 def _plan_devices() -> Iterator[Operation]:
     yield Operation("proc", "/proc")
-    for path in filter(os.path.exists, _HIDDEN_FILES):
+    for path in filter(_is_readable_for_all, (f"/proc/{name}" for name in _HIDDEN_FILES)):
         yield Operation("bind_read_only", path, "/dev/null")
     for path in filter(os.path.isdir, _HIDDEN_DIRECTORIES):
         yield Operation("tmpfs", path, size=_PAGE)
@@ -139,10 +125,19 @@ def _plan_devices() -> Iterator[Operation]:
     yield Operation("tmpfs", "/dev/shm", size=SHARED_MEMORY_BYTES)  # noqa: S108  # the path of the standard
 
 
+def _is_readable_for_all(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)  # noqa: PTH116  # text in
+    except OSError:
+        return False
+
+
 def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[Operation]:
     directory = os.path.realpath(spec.directory)
     yield Operation("bind", "/tmp", f"{directory}/tmp")  # noqa: S108  # of the sandbox
-    yield Operation("directory", "/var")
+    # Created by themselves they would be closed to others than the agent under one level only.
+    for path in ("/.fidelio", "/home", "/memory", "/var", "/vaults"):
+        yield Operation("directory", path)
     yield Operation("link", "/var/tmp", "/tmp")  # noqa: S108  # of the sandbox
     yield Operation("directory", "/run")
     yield Operation("bind", HOME, f"{directory}/home")
