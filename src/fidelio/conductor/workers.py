@@ -64,6 +64,8 @@ class Workers:
             project=plan.project,
             parent=plan.caller,
             mcp_servers={SERVER_NAME: self._server},
+            # All workers of a workflow session work in the same copy of the project.
+            sandbox=f"workflow-{session}",
         )
         try:
             return await self._agents.start(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "PermissionMode",
     "Permissions",
+    "Tools",
     "effective_mode",
     "find_exceeded_limit",
     "narrow_permissions",
@@ -25,6 +26,8 @@ __all__ = [
     "remaining_seconds",
 ]
 
+# The tools of an agent: those of its program, or the toolset `sandbox` of Fidelio instead of them.
+Tools = Literal["own", "sandbox"]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -63,6 +66,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a run that was lost with its process is resumed automatically.
     resume_lost: bool = False
     worktree: bool = False
+    tools: Tools = "own"
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     source: str = ""
     hash: str = ""

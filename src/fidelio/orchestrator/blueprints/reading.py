@@ -20,7 +20,7 @@ from fidelio.definitions.library.identifiers import suggest_names
 from fidelio.definitions.reading.document import ParsedDocument, decode
 from fidelio.definitions.reading.positions import MAX_BYTES, Path, make_error
 from fidelio.errors import UnreadableDefinition
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions, Tools
 from fidelio.orchestrator.blueprints.servers import NonEmptyText, ServerEntry, find_server_problems, to_mcp_servers
 from fidelio.validation import find_schema_problem
 
@@ -57,7 +57,10 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
         raise make_error(path, "schema", "The file has no front matter.", remedy)
     head = _convert_document(document, front, PageHead, ("front",))
     servers = ServersFile(mcp_servers=head.mcp_servers)
-    problems = [*find_head_problems(head, name), *find_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",))]
+    problems = [
+        *find_head_problems(head, name),
+        *find_server_problems(head.mcp_servers, head.inherit, ("mcp_servers",), head.tools),
+    ]
     _raise_problems(document, problems, ("front",))
     return _build_blueprint(head, body.strip(), servers, source=path, digest=_hash_contents({os.path.basename(path): file.raw}))  # noqa: PTH119  # a text, like all paths here
 
@@ -65,7 +68,7 @@ def read_page(files: Files, path: str, name: str) -> Blueprint:
 def _read_servers(file: FileContent, head: BlueprintHead) -> ServersFile:
     document = file.document()
     servers = _convert_document(document, document.data, ServersFile)
-    _raise_problems(document, find_server_problems(servers.mcp_servers, head.inherit, ("mcpServers",)))
+    _raise_problems(document, find_server_problems(servers.mcp_servers, head.inherit, ("mcpServers",), head.tools))
     return servers
 
 
@@ -155,6 +158,7 @@ class BlueprintHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     inherit: tuple[str, ...] = ()
     worktree: bool = False
     resume_lost: bool = False
+    tools: Tools = "own"
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     skills: tuple[str, ...] = ()
 
@@ -198,6 +202,8 @@ def find_head_problems(head: BlueprintHead, name: str) -> Iterator[BlueprintProb
         yield ("name",), f"is {head.name!r:.80}, but on disk the blueprint is called {name}.", "Make the two names equal."
     if not head.description.strip():
         yield ("description",), "is empty.", "Say in a sentence what the agent is good for."
+    if head.tools == "sandbox" and head.worktree:
+        yield ("worktree",), "contradicts `tools: sandbox`, which has its own copy of the project.", "Remove one of the two."
     for field in ("environment", "inherit"):
         for variable in getattr(head, field):
             if not _VARIABLE.fullmatch(variable):

@@ -9,6 +9,7 @@ A Fidelio server that starts agents gets a header with the run of the calling ag
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
@@ -17,9 +18,11 @@ import msgspec
 from fidelio.definitions.reading.positions import Path
 from fidelio.errors import ExecutorUnavailable
 from fidelio.mcp_client import McpServer
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import Blueprint, Tools
 
 AGENT_HEADER = "Fidelio-Agent"
+# The MCP server of an agent with `tools: sandbox`.
+SANDBOX_SERVER = "sandbox"
 # The path at which Fidelio serves the tools that start agents, behind any proxy prefix.
 _OWN_PATH = "/mcp/orchestrator"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -40,11 +43,13 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def find_server_problems(
-    servers: Mapping[str, ServerEntry], inherit: tuple[str, ...], under: Path
+    servers: Mapping[str, ServerEntry], inherit: tuple[str, ...], under: Path, tools: Tools = "own"
 ) -> Iterator[tuple[Path, str, str]]:
     """Yield the path of each invalid server in its file, what is wrong, and what to do."""
     for name, server in servers.items():
         path = (*under, name)
+        if name == SANDBOX_SERVER and tools == "sandbox":
+            yield path, "has the name of the server that `tools: sandbox` adds.", "Give it another name."
         if not _NAME.fullmatch(name):
             yield path, "is not a valid server name.", "Use 1 to 64 letters, digits, dashes and underscores."
         if problem := _find_contradiction(server):
@@ -76,6 +81,24 @@ def add_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
     """Add the header with the id of the run to every server of a blueprint that could start other agents."""
     return msgspec.structs.replace(
         blueprint, mcp_servers={name: _add_header(server, run) for name, server in blueprint.mcp_servers.items()}
+    )
+
+
+def add_sandbox_server(blueprint: Blueprint, *, home: str, project: str, session: str) -> Blueprint:
+    """Give an agent with `tools: sandbox` the server with a copy of the project, and allow its tools.
+
+    What they may do is decided by the permissions of the sandbox session, where the effect happens.
+    """
+    if blueprint.tools != "sandbox":
+        return blueprint
+    options = ("--toolset", "sandbox", "--home", home, "--session", session, "--mount", f"{project}:copy")
+    server = McpServer(command=sys.executable, args=("-m", "fidelio", "mcp", *options))
+    permissions = blueprint.permissions
+    allowed = dict.fromkeys((*permissions.allow, f"mcp__{SANDBOX_SERVER}"))
+    return msgspec.structs.replace(
+        blueprint,
+        mcp_servers={**blueprint.mcp_servers, SANDBOX_SERVER: server},
+        permissions=msgspec.structs.replace(permissions, allow=tuple(allowed)),
     )
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.common import parse_options
+from fidelio.orchestrator.executors.common import parse_options, refuse_sandbox
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.spooled import AgentProcess, adopt, find_executable, missing_support, spawn
 from fidelio.processes.table import ProcessIdentity
@@ -53,7 +53,7 @@ class CommandExecutor:
             found += _missing_programs(options, blueprint)
         if blueprint.mcp_servers:
             found.append("The executor command cannot give MCP servers to its program; remove them from the blueprint.")
-        return tuple(found)
+        return (*found, *refuse_sandbox(blueprint, "a program of the executor command runs on this machine as it is."))
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         conversation = turn.conversation or turn.fresh

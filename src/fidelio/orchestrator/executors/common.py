@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from fidelio.errors import ExecutorFailure
-from fidelio.orchestrator.blueprints.model import Permissions
+from fidelio.orchestrator.blueprints.model import Blueprint, Permissions
 from fidelio.orchestrator.executors.contract import Availability
 from fidelio.processes.table import missing_support
 
@@ -46,6 +46,13 @@ def matches_any(entries: Iterable[str], names: Iterable[str]) -> bool:
     """Whether an entry is or matches any of the names, or is the MCP server of such a tool."""
     names = tuple(names)
     return any(fnmatchcase(name, entry) or name.startswith(f"{entry}__") for entry in entries for name in names)
+
+
+def refuse_sandbox(blueprint: Blueprint, why: str) -> tuple[str, ...]:
+    """The problem of a blueprint with `tools: sandbox` whose agent would keep tools of its own, or get none."""
+    if blueprint.tools != "sandbox":
+        return ()
+    return (f"`tools: sandbox` is refused: {why} Use the executor claude, or remove the key.",)
 
 
 def mcp_tool_name(server: str, tool: str = "") -> str:

@@ -125,3 +125,5 @@ class StartAgent(msgspec.Struct, frozen=True, kw_only=True):
     worktree: bool | None = None
     # Servers in addition to those of the blueprint, for this session only.
     mcp_servers: Mapping[str, McpServer] = msgspec.field(default_factory=dict)
+    # With `tools: sandbox` in the blueprint: the name of the sandbox session; empty for one of its own.
+    sandbox: str = ""

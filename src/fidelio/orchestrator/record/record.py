@@ -112,6 +112,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conversation: str = ""
     proven: bool = False
     messages: tuple[int, ...] = ()
+    # The name of the sandbox session that it shares with others; empty: its own.
+    sandbox: str = ""
     max_depth: int | None = None
     most: Permissions | None = None
     spent_unasked: Usage = Usage()

@@ -13,12 +13,13 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.errors import BlueprintNotFound, Command, ExecutorUnavailable, Hint, UsageProblem
 from fidelio.home import Home
+from fidelio.ids import session_of_run
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.catalogue import read_in_thread
 from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint, Permissions, narrow_permissions
-from fidelio.orchestrator.blueprints.servers import fill_placeholders
+from fidelio.orchestrator.blueprints.servers import add_sandbox_server, fill_placeholders
 from fidelio.orchestrator.executors.contract import Executor
 from fidelio.orchestrator.executors.registry import find_working_executor
 from fidelio.orchestrator.record import errors
@@ -52,11 +53,16 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         return await read_in_thread(self.blueprints.get, name, Path(project)) if name else DEFAULT_BLUEPRINT
 
     async def load_session_blueprint(self, record: AgentRecord) -> Blueprint:
-        """The blueprint of a session as it is on disk now, with the model and servers that its start added."""
+        """The blueprint of a session as it is on disk now, with the model and servers that its start added.
+
+        An agent that works in a sandbox also has the server that serves it.
+        """
         servers = await self.ledger.blob(record.servers) if record.servers else None
         own = msgspec.json.decode(servers, type=dict[str, McpServer]) if servers else {}
         found = apply_overrides(await self.load_blueprint(record.blueprint, record.project), record.model, own)
-        return limit_permissions(found, record.most)
+        session = record.sandbox or f"agent-{session_of_run(record.run.id)}"
+        limited = limit_permissions(found, record.most)
+        return add_sandbox_server(limited, home=str(self.home.path), project=record.project, session=session)
 
     async def load_run_blueprint(self, record: AgentRecord) -> Blueprint:
         """The blueprint that the newest run began with, whatever has changed in its files since.

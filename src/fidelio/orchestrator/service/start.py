@@ -115,6 +115,7 @@ class SessionStarter(msgspec.Struct, frozen=True):
             "max_depth": parent.max_depth,
             "callback": request.callback,
             "wants_worktree": worktree,
+            **({"sandbox": request.sandbox} if blueprint.tools == "sandbox" and request.sandbox else {}),
             **({} if rights is None else {"most": msgspec.to_builtins(rights.permissions)}),
         }
         return blueprint, prompt, created

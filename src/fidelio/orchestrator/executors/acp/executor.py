@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.acp.agents import AGENTS, prepare_home
 from fidelio.orchestrator.executors.acp.conversation import AcpTurn
-from fidelio.orchestrator.executors.common import background_tasks, check_npm_program
+from fidelio.orchestrator.executors.common import background_tasks, check_npm_program, refuse_sandbox
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult, process_options
 from fidelio.processes.piped import spawn_piped
 from fidelio.processes.table import ProcessIdentity
@@ -46,7 +46,7 @@ class AcpExecutor:
         found = [f"{title} has no option {name!r}. It has: config." for name in sorted(options.keys() - _OPTIONS)]
         if not isinstance(options.get("config", {}), Mapping):
             found.append(f"The option `config` of {title} must be a table of settings.")
-        return tuple(found)
+        return (*found, *refuse_sandbox(blueprint, f"{title} has no switch over ACP that turns its own tools off."))
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         environment = prepare_home(self._agent, turn)

@@ -71,6 +71,9 @@ def build_command(turn: Turn) -> list[str]:
     if blueprint.limits.cost_usd is not None:
         # Claude Code must enforce this limit: it reports the cost to its client only at the end of the turn.
         argv.append(f"--max-budget-usd={blueprint.limits.cost_usd}")
+    if blueprint.tools == "sandbox":
+        # Without a value: none of the built-in tools. Those of the MCP servers stay.
+        argv.append("--tools=")
     if blueprint.model is not None:
         argv.append(f"--model={blueprint.model}")
     if blueprint.output_schema is not None:
@@ -162,6 +165,8 @@ class ClaudeExecutor:
         sources = blueprint.options.get(_OPTION, [])
         if not isinstance(sources, list | tuple) or any(source not in SETTING_SOURCES for source in sources):
             found.append(f"The option {_OPTION} must be a list of {', '.join(SETTING_SOURCES)}.")
+        if sources and blueprint.tools == "sandbox":
+            found.append(f"{_OPTION} contradicts `tools: sandbox`: settings may contain hooks, which run outside. Remove one.")
         schema = blueprint.output_schema
         if schema is not None and len(encode_schema(schema)) > LONGEST_SCHEMA:
             found.append(f"Claude Code takes an output schema of at most {LONGEST_SCHEMA} characters.")

@@ -21,7 +21,7 @@ from fidelio.orchestrator.executors.codex import exec as codex_exec
 from fidelio.orchestrator.executors.codex import server as codex_server
 from fidelio.orchestrator.executors.codex.home import LOGIN, is_toml_value, user_home
 from fidelio.orchestrator.executors.codex.messages import require_thread_id
-from fidelio.orchestrator.executors.common import check_npm_program
+from fidelio.orchestrator.executors.common import check_npm_program, refuse_sandbox
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.processes.table import ProcessIdentity
 
@@ -59,7 +59,7 @@ class CodexExecutor:
             for name in blueprint.mcp_servers
             if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii()
         ]
-        return tuple(found)
+        return (*found, *refuse_sandbox(blueprint, "Codex cannot switch its own shell and patch tools off."))
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         require_thread_id(turn.conversation)

@@ -17,7 +17,7 @@ import msgspec
 
 from fidelio.errors import ExecutorFailure
 from fidelio.orchestrator.blueprints.model import Blueprint
-from fidelio.orchestrator.executors.common import parse_options
+from fidelio.orchestrator.executors.common import parse_options, refuse_sandbox
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.orchestrator.executors.line_protocol import follow_adopted, run_module
 from fidelio.orchestrator.executors.local_model.process import Task
@@ -61,7 +61,7 @@ class LocalModelExecutor:
             parse_options(self.name, blueprint.options, LocalOptions)
         except ExecutorFailure as failure:
             found.append(failure.sentence)
-        return tuple(found)
+        return (*found, *refuse_sandbox(blueprint, "the local model calls no tools."))
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         if why := _describe_missing():
