@@ -130,7 +130,8 @@ class CallContext(msgspec.Struct):
     `claimed` is the caller by the signs that cost nothing: those of the server's process, and the header of the request.
     `person_requests` holds the ids of requests that this call has put to a person. The handler is then called again and must
     use the person's answer, not the one in the model's arguments. Later calls get a new context. `delivered` belongs to the
-    connection; None if there is none.
+    connection; None if there is none. `session` is the session that the address of the request names, and `can_elicit` says
+    whether the client is able to ask its user.
     """
 
     render: Render = str
@@ -140,6 +141,8 @@ class CallContext(msgspec.Struct):
     identify_peer: IdentifyPeer | None = None
     person_requests: set[str] = msgspec.field(default_factory=set)
     delivered: DeliveredTexts | None = None
+    session: str = ""
+    can_elicit: bool = False
     _caller: Caller | None = None
 
     async def identify(self) -> Caller:
@@ -249,8 +252,19 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
 class ToolHandlers:
     """Base class of handlers. For every tool of a table it has an async method with the name of the tool.
 
-    The method takes the parameters of the tool and the `CallContext`, and returns an `Outcome`.
+    The method takes the parameters of the tool and the `CallContext`, and returns an `Outcome`. A set of tools that another
+    layer validates and carries out overrides `call` instead.
     """
+
+    async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
+        """Validate the arguments and call the method of the tool."""
+        handler: Callable[[Any, CallContext], Awaitable[Outcome]] = getattr(self, tool.name)
+        try:
+            parameters = read_arguments(tool.name, tool.parameters, arguments)
+        except FidelioError as error:
+            await self.record_refused_call(tool.name, arguments, error)
+            raise
+        return await handler(parameters, context)
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Called for a call whose arguments failed validation, which no handler sees."""
@@ -258,6 +272,10 @@ class ToolHandlers:
     def render_error(self, error: FidelioError) -> Text:
         """The text of an error; the context of the call then renders the commands in it."""
         return error.text
+
+    def describe_failure(self, error: FidelioError, context: CallContext) -> Done:
+        """The result of a call that failed."""
+        return Done(context.render(self.render_error(error)), is_error=True)
 
 
 class ToolTable:
@@ -282,17 +300,9 @@ class ToolTable:
             tool = self._find(name)
             if context.claimed.kind == "unknown" and not tool.read_only:
                 raise unknown_agent()
-            handler: Callable[[Any, CallContext], Awaitable[Outcome]] = getattr(self._load_handlers(), name)
-            return await handler(await self._read(tool, arguments), context)
+            return await self._load_handlers().call(tool, arguments, context)
         except FidelioError as error:
-            return Done(context.render(self._load_handlers().render_error(error)), is_error=True)
-
-    async def _read(self, tool: Tool[P], arguments: Mapping[str, Any]) -> P:
-        try:
-            return read_arguments(tool.name, tool.parameters, arguments)
-        except FidelioError as error:
-            await self._load_handlers().record_refused_call(tool.name, arguments, error)
-            raise
+            return self._load_handlers().describe_failure(error, context)
 
     def _find(self, name: str) -> Tool[Any]:
         tool = self._tools.get(name)

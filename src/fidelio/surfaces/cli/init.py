@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,8 @@ from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, j
 from fidelio.surfaces.cli.project_home import ProjectHome, check_home, choose_home, create_home, describe_former_home
 from fidelio.surfaces.commands import add_home_option, find_program
 
-NAME = "fidelio"
+NAME, SANDBOX_NAME = "fidelio", "fidelio-sandbox"
+_TITLES = {NAME: "Fidelio", SANDBOX_NAME: "the sandbox of Fidelio"}
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -39,10 +40,10 @@ class Client(msgspec.Struct, frozen=True):
     insert: Callable[[str, ConfigEntry], str] = add_to_json
     kind: str = ""
 
-    def add(self, text: str, command: Sequence[str]) -> str:
+    def add(self, text: str, command: Sequence[str], name: str = NAME) -> str:
         """Add an entry for Fidelio to the text of the file. Raises `CannotEdit` if that is not safe."""
         kind = {"type": self.kind} if self.kind else {}
-        return self.insert(text, ConfigEntry(self.table, NAME, {**kind, "command": command[0], "args": list(command[1:])}))
+        return self.insert(text, ConfigEntry(self.table, name, {**kind, "command": command[0], "args": list(command[1:])}))
 
 
 CLIENTS = (
@@ -60,11 +61,12 @@ UNFINISHED = ("skipped", "failed")
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A planned or finished change of a file. If it is skipped, a person can write `snippet` at `where`."""
+    """A planned or finished change of a file: one `entry`. If it is skipped, a person can write `snippet` at `where`."""
 
     client: str
     file: str
     state: State
+    entry: str = NAME
     before: str = ""
     after: str = ""
     reason: str = ""
@@ -87,22 +89,31 @@ class Edit(msgspec.Struct, frozen=True):
     show_default=True,
     help="The project to set up.",
 )
+@click.option(
+    "--sandbox",
+    is_flag=True,
+    help="Also write an entry for a sandbox with a copy of the project: file and shell tools, each command after your yes.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change without changing anything.")
 @json_option
 @with_cli_context
-def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run: bool, as_json: bool) -> int:
+def init_command(cli: CliContext, names: tuple[str, ...], project: str, sandbox: bool, dry_run: bool, as_json: bool) -> int:
     """Set up a project: a home for its sessions, and an entry for Fidelio in the MCP configuration of each client.
 
     The home is .fidelio in the project. If another is named with --home or FIDELIO_HOME, the entries use that one. Existing
     entries are never changed. A file that cannot be edited safely is not changed; the command prints what to add to it.
+
+    With --sandbox the agent also gets tools for files and a shell that see only a copy of the project. `fidelio sandbox diff`
+    shows what it has changed there, and `fidelio sandbox apply` brings it back.
 
     Exit code 1: a file could not be edited or written.
     """
     directory = Path(project).absolute()
     chosen = choose_home(directory, cli.home)
     check_home(directory, chosen)
-    command = _entry_command(chosen)
-    edits = [_plan_edit(directory, client, command) for client in CLIENTS if not names or client.name in names]
+    entries = _list_entries(chosen, sandbox=sandbox)
+    clients = [client for client in CLIENTS if not names or client.name in names]
+    edits = [edit for client in clients for edit in _plan_edits(directory, client, entries)]
     if not dry_run:
         create_home(chosen)
         edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
@@ -115,20 +126,26 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, dry_run:
     return _report_unfinished(edits)
 
 
-def _entry_command(chosen: ProjectHome) -> list[str]:
-    """The command that agents start. Without `--home` for the project's own home, which is found by itself."""
-    return [*server_command(), *(["--home", str(chosen.home.path)] if chosen.is_named else [])]
+def _list_entries(chosen: ProjectHome, *, sandbox: bool) -> dict[str, list[str]]:
+    """The commands that agents start. Without `--home` for the project's own home, which is found by itself."""
+    home = ["--home", str(chosen.home.path)] if chosen.is_named else []
+    entries = {NAME: [*server_command(), *home]}
+    if sandbox:
+        # Agents start it in the project, so the file can be shared with people who have it elsewhere.
+        entries[SANDBOX_NAME] = [*server_command("--toolset", "sandbox", "--mount", "."), *home]
+    return entries
 
 
-def server_command() -> list[str]:
+def server_command(*options: str) -> list[str]:
     """The command that starts the MCP server: by name if possible, so that the file can be shared with other people.
 
     A program of the activated virtual environment is named by its path, because agents are not started from this shell.
     """
+    options = options or ("--enforce",)
     if shutil.which("fidelio", path=_path_without_own_environment()):
-        return ["fidelio", "mcp", "--enforce"]
+        return ["fidelio", "mcp", *options]
     script = shutil.which("fidelio", path=str(Path(sys.executable).parent))
-    return [*([script] if script else [sys.executable, "-m", "fidelio"]), "mcp", "--enforce"]
+    return [*([script] if script else [sys.executable, "-m", "fidelio"]), "mcp", *options]
 
 
 def _path_without_own_environment() -> str:
@@ -137,15 +154,25 @@ def _path_without_own_environment() -> str:
     return os.pathsep.join(path for path in directories if path and not Path(path).resolve().is_relative_to(own))
 
 
-def _plan_edit(project: Path, client: Client, command: Sequence[str]) -> Edit:
-    planned = Edit(client.name, client.file, "added")
+def _plan_edits(project: Path, client: Client, entries: Mapping[str, Sequence[str]]) -> list[Edit]:
+    """One edit for each entry; each begins with what the one before it leaves."""
+    edits: list[Edit] = []
+    for name, command in entries.items():
+        before = next((edit.after for edit in reversed(edits) if edit.state == "added"), None)
+        edits.append(_plan_edit(project, client, name, command, before))
+    return edits
+
+
+def _plan_edit(project: Path, client: Client, name: str, command: Sequence[str], before: str | None) -> Edit:
+    """Plan an entry. `before`: the text of the file after an earlier edit; None reads the file."""
+    planned = Edit(client.name, client.file, "added", name)
     try:
-        before = _read_config(project, client.file)
-        after = client.add(before, command)
+        before = _read_config(project, client.file) if before is None else before
+        after = client.add(before, command, name)
     except CannotEdit as error:
         return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
     except UnicodeDecodeError as error:
-        whole = client.add("", command)
+        whole = client.add("", command, name)
         return replace(
             planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="as its only content", snippet=whole
         )
@@ -201,9 +228,9 @@ def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
     title = next(client.title for client in CLIENTS if client.name == edit.client)
     match edit.state:
         case "added":
-            return f"{title}: {edit.file} {'would get' if dry_run else 'has'} an entry for Fidelio."
+            return f"{title}: {edit.file} {'would get' if dry_run else 'has'} an entry for {_TITLES[edit.entry]}."
         case "kept":
-            return f"{title}: {edit.file} has an entry for Fidelio already; it was not changed."
+            return f"{title}: {edit.file} has an entry for {_TITLES[edit.entry]} already; it was not changed."
         case "skipped":
             snippet = "\n".join(f"    {escape_text(line)}" for line in edit.snippet.splitlines())
             return (
@@ -215,14 +242,15 @@ def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
 
 def _report_unfinished(edits: Sequence[Edit]) -> int:
     """Print the files without an entry to standard error, and return the exit code."""
-    unfinished = [edit.file for edit in edits if edit.state in UNFINISHED]
+    files = {edit.file for edit in edits}
+    unfinished = list(dict.fromkeys(edit.file for edit in edits if edit.state in UNFINISHED))
     if unfinished:
-        click.echo(
-            f"fidelio: {len(unfinished)} of {len(edits)} files have no entry for Fidelio: {', '.join(unfinished)}.", err=True
-        )
+        count = f"{len(unfinished)} of {len(files)} files"
+        click.echo(f"fidelio: {count} have no entry for Fidelio: {', '.join(unfinished)}.", err=True)
     return 1 if unfinished else 0
 
 
 def _edit_json(edit: Edit) -> dict[str, str]:
-    fields = {"client": edit.client, "file": edit.file, "state": edit.state, "reason": edit.reason}
+    entry = {} if edit.entry == NAME else {"entry": edit.entry}
+    fields = {"client": edit.client, "file": edit.file, "state": edit.state, "reason": edit.reason, **entry}
     return {**fields, "where": edit.where, "snippet": edit.snippet} if edit.snippet else fields

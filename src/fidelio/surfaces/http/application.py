@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from fidelio.settings import HttpLimits
 from fidelio.surfaces.http.guard import Guard, validate_token
-from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup
+from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup, read_session
 from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.mcp.protocol import Protocol
 
@@ -137,7 +137,8 @@ class Endpoint:
             body.release()
 
     async def _answer_plain(self, scope: Scope, body: bytes) -> HttpReply | None:
-        return await self._plain.answer(Headers(scope=scope), body, make_peer_lookup(scope))
+        session = read_session(scope["query_string"])
+        return await self._plain.answer(Headers(scope=scope), body, make_peer_lookup(scope), session=session)
 
 
 _too_large_response = Response("Request body too large", status_code=413)

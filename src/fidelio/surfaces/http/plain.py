@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_plus
 
 import msgspec
 from mcp.shared.inbound import (
@@ -69,8 +70,13 @@ class PlainExchanges:
         # The tools whose arguments must be repeated in headers. Looking through a schema costs more than most calls.
         self._mirrored = {name: schema for name, schema in schemas.items() if x_mcp_header_map(schema)}
 
-    async def answer(self, headers: Headers, body: bytes, identify_peer: IdentifyPeer | None = None) -> HttpReply | None:
-        """Return the reply to a POST; None if the client needs a stream, which the SDK serves."""
+    async def answer(
+        self, headers: Headers, body: bytes, identify_peer: IdentifyPeer | None = None, *, session: str = ""
+    ) -> HttpReply | None:
+        """Return the reply to a POST; None if the client needs a stream, which the SDK serves.
+
+        `session` is the session that the query of the address names.
+        """
         is_handshake = _read_revision(headers) in HANDSHAKE_REVISIONS
         try:
             _check_media_types(headers)
@@ -82,19 +88,19 @@ class PlainExchanges:
         except _Refusal as refusal:
             return refusal.reply
         open_request = self._open_handshake_request if is_handshake else self._open_stateless_request
-        response = await self._protocol.answer(message, partial(open_request, headers, identify_peer))
+        response = await self._protocol.answer(message, partial(open_request, headers, identify_peer, session))
         # Handshake revisions report the errors of the protocol in the body only.
         code = response["error"]["code"] if "error" in response and not is_handshake else 0
         return HttpReply(ERROR_CODE_HTTP_STATUS.get(code, HTTPStatus.OK), encode_message(response))
 
     def _open_handshake_request(
-        self, headers: Headers, identify_peer: IdentifyPeer | None, method: str, params: Mapping[str, Any]
+        self, headers: Headers, identify_peer: IdentifyPeer | None, session: str, method: str, params: Mapping[str, Any]
     ) -> RequestContext:
         client = endpoint.negotiate(params) if method == "initialize" else Client(_read_revision(headers))
-        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer)
+        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer, session=session)
 
     def _open_stateless_request(
-        self, headers: Headers, identify_peer: IdentifyPeer | None, method: str, params: Mapping[str, Any]
+        self, headers: Headers, identify_peer: IdentifyPeer | None, session: str, method: str, params: Mapping[str, Any]
     ) -> RequestContext:
         """Identify the client by the envelope of the request; raise `ProtocolError` if headers and body do not agree."""
         duplicate = find_duplicated_routing_header(headers.items())
@@ -107,7 +113,7 @@ class PlainExchanges:
         if schema is not None:
             _raise_rejection(validate_mcp_param_headers(schema, arguments if isinstance(arguments, dict) else {}, headers))
         client = endpoint.read_envelope(params) or Client()
-        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer)
+        return RequestContext(client, claimed=read_agent_header(headers), identify_peer=identify_peer, session=session)
 
 
 class _Refusal(Exception):
@@ -126,6 +132,12 @@ def read_agent_header(headers: Headers) -> Caller:
     """Return the agent that the client says it is."""
     claim = headers.get(AGENT_HEADER)
     return PERSON if claim is None else read_claim(claim.strip())
+
+
+def read_session(query: bytes) -> str:
+    """The session that the query of an address names, as in `/mcp/sandbox?session=NAME`."""
+    fields = (field.partition("=") for field in query.decode("ascii", "replace").split("&"))
+    return next((unquote_plus(value) for name, _, value in fields if name == "session"), "")
 
 
 def make_peer_lookup(scope: Scope) -> IdentifyPeer:

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec.structs import replace
 
 from fidelio.processes.caller import PERSON
-from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header, read_session
 from fidelio.surfaces.mcp.elicitation import NoAnswer
 from fidelio.surfaces.mcp.endpoint import (
     CACHE_MILLISECONDS,
@@ -75,6 +75,7 @@ def _read_context(context: Context) -> RequestContext:
         progress=context.session.report_progress,
         claimed=PERSON if request is None else read_agent_header(request.headers),
         identify_peer=None if request is None else make_peer_lookup(request.scope),
+        session="" if request is None else read_session(request.scope["query_string"]),
     )
 
 

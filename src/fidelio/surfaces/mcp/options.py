@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import Command, Hint, UsageProblem
-from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS
+from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS, SandboxSession
 
+_SANDBOX_OPTIONS = ("session", "environment", "agent", "mount")
 _HELP = Command("mcp", "--help")
 
 
@@ -49,7 +50,16 @@ SERVER_OPTIONS = (
 MCP_OPTIONS = (
     CommandOption("home", "home", "The home directory of Fidelio.", "DIR"),
     CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
-    CommandOption("toolset", "toolset", f"What to serve: {' or '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
+    CommandOption("toolset", "toolset", f"What to serve: {', '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
+    CommandOption("session", "session", "With --toolset sandbox: the session, by name (default: default).", "NAME"),
+    CommandOption("environment", "environment", "With --toolset sandbox: the environment of a new session.", "NAME"),
+    CommandOption("agent", "agent", "With --toolset sandbox: whose shared files the session has (default: default).", "NAME"),
+    CommandOption(
+        "mount",
+        "mount",
+        "With --toolset sandbox: show a directory at /workspace/project: as a copy (default), ro or rw.",
+        "DIR[:copy|ro|rw]",
+    ),
     CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it cannot move sessions or answer for people."),
     *SERVER_OPTIONS,
 )
@@ -63,6 +73,10 @@ class McpOptions(msgspec.Struct, frozen=True):
     with_bundled: bool = False
     dialect: str | None = None
     toolset: str | None = None
+    session: str | None = None
+    environment: str | None = None
+    agent: str | None = None
+    mount: str | None = None
     enforce: bool = False
     person: bool = False
     worker: bool = False
@@ -74,11 +88,19 @@ class McpOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check_choice("dialect", self.dialect, DIALECTS)
         _check_choice("toolset", self.toolset, TOOLSETS)
+        given = [f"--{name}" for name in _SANDBOX_OPTIONS if getattr(self, name) is not None]
+        if given and self.toolset != "sandbox":
+            raise UsageProblem(f"{given[0]} belongs to the toolset sandbox.", remedy="Add --toolset sandbox, or leave it out.")
 
     @property
     def tools(self) -> str:
-        """The name of the set of tools to serve: `orchestrator`, or a dialect."""
-        return "orchestrator" if self.toolset == "orchestrator" else self.dialect or DEFAULT
+        """The name of the set of tools to serve: a toolset, or a dialect of the workflows."""
+        return self.dialect or DEFAULT if self.toolset in (None, TOOLSETS[0]) else self.toolset
+
+    @property
+    def sandbox(self) -> SandboxSession:
+        given = {name: getattr(self, name) for name in ("agent", "environment", "mount") if getattr(self, name) is not None}
+        return SandboxSession(self.session or SandboxSession().name, **given)
 
 
 def _check_choice(kind: str, choice: str | None, known: Sequence[str]) -> None:

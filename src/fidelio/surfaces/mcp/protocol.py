@@ -57,7 +57,7 @@ class RequestContext(msgspec.Struct, frozen=True):
     that the header of a request names, and `identify_peer` looks at the process of the client. Both only take rights away:
     sessions that an agent starts become its children, and it is not asked for a person. Over stdio the server is a child of
     the client, and the signs of its own process count instead. `delivered` are the texts that this connection has delivered;
-    None for a transport without connections.
+    None for a transport without connections. `session` is the session that the query of the address names.
     """
 
     client: Client = msgspec.field(default_factory=Client)
@@ -68,6 +68,12 @@ class RequestContext(msgspec.Struct, frozen=True):
     claimed: Caller = PERSON
     identify_peer: IdentifyPeer | None = None
     delivered: DeliveredTexts | None = None
+    session: str = ""
+
+    @property
+    def can_elicit(self) -> bool:
+        """Whether the client can ask its user: during the call, or between two calls."""
+        return self.client.can_elicit and (self.elicit is not None or self.client.is_stateless)
 
 
 # Identifies the client of a request by its method and params; raises `ProtocolError` if it refuses the client.
@@ -95,7 +101,7 @@ class CallDispatcher:
     async def call(self, tool: str, arguments: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:
         """Return the result of `tools/call`. Failures are results too; raise `ProtocolError` only for a broken protocol."""
         context = self._tools.make_context(request.progress, request.claimed, request.identify_peer)
-        context.delivered = request.delivered
+        context.delivered, context.session, context.can_elicit = request.delivered, request.session, request.can_elicit
         call = _Call(tool, arguments, request, context, asyncio.get_running_loop().time() + self._timeout)
         try:
             return await self._run_until_done(call)

@@ -52,9 +52,8 @@ async def _serve(options: McpOptions) -> int:
     _check_directories(options.workflows, settings)
     async with make_application(options, settings) as app:
         app.on_failure = partial(_print_error, options=options)
-        return await serve_stdio(
-            Protocol(make_identity(settings), load_tools(options.tools, app), make_request_states(settings))
-        )
+        tools = load_tools(options.tools, app, options.sandbox)
+        return await serve_stdio(Protocol(make_identity(settings), tools, make_request_states(settings)))
 
 
 def _check_directories(directories: Sequence[str], settings: Settings) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
 from fidelio.toolkit import ToolHandlers, ToolTable
 
@@ -14,20 +16,33 @@ if TYPE_CHECKING:
 DEFAULT = "sessions"
 _HANDLERS = {DEFAULT: "SessionsDialect", "gates": "GatesDialect", "navigator": "NavigatorDialect"}
 DIALECTS = tuple(_HANDLERS)
-TOOLSETS = ("workflows", "orchestrator")
+TOOLSETS = ("workflows", "orchestrator", "sandbox")
+
+
+class SandboxSession(msgspec.Struct, frozen=True):
+    """The session of the toolset `sandbox`, as the command line names it. `mount` is a directory of the host."""
+
+    name: str = "default"
+    agent: str = "default"
+    environment: str | None = None
+    mount: str | None = None
 
 
 def endpoint_path(dialect: str) -> str:
-    """The path of a dialect, or of the orchestrator, over HTTP."""
+    """The path of a dialect, or of a toolset, over HTTP."""
     return "/mcp" if dialect == DEFAULT else f"/mcp/{dialect}"
 
 
-def load_tools(dialect: str, app: Application) -> ServedTools:
-    """Load the tools of a dialect, or of the orchestrator. Their handlers and the services are loaded by the first call."""
+def load_tools(dialect: str, app: Application, sandbox: SandboxSession | None = None) -> ServedTools:
+    """Load the tools of a dialect or a toolset. Their handlers and the services are loaded by the first call."""
     if dialect == "orchestrator":
         from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools  # noqa: PLC0415  # a server loads only the tools that it serves
 
         return open_tools(app)
+    if dialect == "sandbox":
+        from fidelio.surfaces.mcp.toolsets.sandbox.declarations import open_sandbox_tools  # noqa: PLC0415  # a server loads only the tools that it serves
+
+        return open_sandbox_tools(app, sandbox or SandboxSession())
     declarations = import_module(f"{__name__}.{dialect}.declarations")
 
     def load_handlers() -> ToolHandlers:

@@ -1,0 +1,1 @@
+"""MCP tools of one sandbox session: files, shell, shared resources and permissions."""

@@ -1,0 +1,91 @@
+"""Handler of the toolset `sandbox`: every tool is a call of the runtime service, which validates, asks and records.
+
+Translation only. A refused call is a result with `isError` whose text is JSON with a stable code, as a model expects it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from fidelio.app.application import Application
+from fidelio.errors import Command, FidelioError, SessionNotFound, ToolRefused, UsageProblem
+from fidelio.runtime.calls import Finished, WaitingForPerson
+from fidelio.runtime.service import RuntimeService, SessionRequest
+from fidelio.surfaces.mcp.dialects import SandboxSession
+from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolHandlers, unknown_agent
+
+
+class SandboxToolset(ToolHandlers):
+    """Carries out the calls of all tools. `session` is the session of this server; over HTTP a request may name another."""
+
+    def __init__(self, app: Application, session: SandboxSession) -> None:
+        self._app = app
+        self._session = session
+        self._opened: dict[str, str] = {}
+        self._opening = asyncio.Lock()
+
+    async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
+        if not tool.read_only and (await context.identify()).kind == "unknown":
+            raise unknown_agent()
+        service = await self._app.runtime()
+        name = context.session or self._session.name
+        session = await self._open(service, name)
+        # A client that can ask its user does so at once. Another repeats the call, which then waits for the inbox.
+        asks = context.can_elicit and not await context.explain_silence()
+        try:
+            outcome = await service.call(session, tool.name, arguments, has_asked=asks)
+        except SessionNotFound:
+            # It was deleted or ended while this server runs: the next call looks its name up again.
+            self._opened.pop(name, None)
+            raise
+        if isinstance(outcome, Finished):
+            return render_output(outcome.output, is_error=outcome.is_error)
+        return await self._ask(outcome, context)
+
+    def describe_failure(self, error: FidelioError, context: CallContext) -> Done:
+        retryable = isinstance(error, ToolRefused) and error.retryable
+        body = {"code": error.reason or error.code, "message": context.render(error.text), "retryable": retryable}
+        return render_output({"ok": False, "error": body}, is_error=True)
+
+    async def _open(self, service: RuntimeService, name: str) -> str:
+        if name not in self._opened:
+            async with self._opening:
+                self._opened[name] = self._opened.get(name) or await service.open_session(self._describe(name))
+        return self._opened[name]
+
+    def _describe(self, name: str) -> SessionRequest:
+        given = self._session
+        mount = given.mount if name == given.name else None
+        if mount is not None and mount.endswith(":rw") and self._app.identify_self().is_agent:
+            raise UsageProblem(
+                "An agent cannot mount a directory of this machine for writing.",
+                remedy="Mount it as a copy, and let a person apply the changes.",
+            )
+        return SessionRequest(name=name, agent=given.agent, project=find_project(), environment=given.environment, mount=mount)
+
+    async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> AskPerson:
+        """Put the request to the person at the client; the reply for a client that cannot ask says how to answer."""
+        question = await context.ask(waiting.request)
+        how = context.render(Command("answer", waiting.request, "allow"))
+        return replace(question, waiting_reply=render_output({**waiting.output, "answerWith": how}))
+
+
+def find_project() -> str:
+    """The project of this server: its working directory."""
+    try:
+        return os.path.realpath(os.getcwd())  # noqa: PTH109  # the service takes paths as text
+    except OSError as error:
+        raise UsageProblem(
+            "The working directory was deleted.", remedy="Start the server in a directory that exists."
+        ) from error
+
+
+def render_output(output: Mapping[str, Any], *, is_error: bool = False) -> Done:
+    """A result as compact JSON: it fills a model's context."""
+    return Done(msgspec.json.encode(output).decode(), is_error=is_error)
