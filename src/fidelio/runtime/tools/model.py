@@ -109,6 +109,11 @@ class ToolCall(msgspec.Struct):
     sandbox: SandboxState | None = None
     # Whether the intent is on record, so that only the result is missing.
     has_intent: bool = False
+    # The record when the call began.
+    before: RuntimeRecord = msgspec.field(default_factory=RuntimeRecord)
+
+    def __post_init__(self) -> None:
+        self.before = self.session.record
 
     @property
     def record(self) -> RuntimeRecord:

@@ -1,0 +1,98 @@
+"""The commits of a tool call: its request for a person, its intent, its result, its refusal.
+
+The intent of a call with an effect is committed before the effect, its result after it. A call that only reads is committed as
+a whole afterwards. What happened on the way (`ToolCall.noted`) goes with the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fidelio.inbox import NewRequest, RequestChange
+from fidelio.ledger.long_text import json_text, store_text
+from fidelio.ledger.model import NewEvent
+from fidelio.ledger.unit_of_work import SessionDecision
+from fidelio.runtime import events as e
+from fidelio.runtime.record import ApprovalRecord
+from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
+
+
+class ApprovalGone(Exception):
+    """The approval was used, ended or requested by another call between the decision and the commit: decide again."""
+
+
+class Journal:
+    """Commits what a call does to its session."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._unit = context.unit
+
+    async def open_request(self, call: ToolCall, digest: str, request: NewRequest, requested: NewEvent) -> None:
+        def ask_once(current: LoadedRuntime) -> SessionDecision[None]:
+            # Of two equal calls at once only one asks.
+            if current.record.find_approval(digest) is not None:
+                raise ApprovalGone
+            return SessionDecision(None, events=(*call.noted, requested), requests=(request,))
+
+        await self._update(call, ask_once)
+
+    async def commit_intent(
+        self, call: ToolCall, name: str, arguments: Any, preparation: Preparation, approval: ApprovalRecord | None
+    ) -> None:
+        """Commit that the call begins. An approval is used up by it: only one call can commit that."""
+        use, blobs = _describe_use(call, name, arguments, approval)
+        events = (*call.noted, use, *preparation.events)
+
+        def begin(current: LoadedRuntime) -> SessionDecision[None]:
+            used: tuple[NewEvent, ...] = ()
+            if approval is not None:
+                found = current.record.approvals.get(approval.request)
+                if found is None or found.state != "allowed":
+                    raise ApprovalGone
+                used = (event(e.APPROVAL_USED, {"request": approval.request, "tool_use_id": call.id}),)
+            return SessionDecision(None, events=(*used, *events), blobs=(*blobs, *preparation.blobs))
+
+        await self._update(call, begin)
+        call.has_intent = True
+
+    async def commit_result(
+        self, call: ToolCall, name: str, arguments: Any, result: ToolResult, *, closes: tuple[RequestChange, ...] = ()
+    ) -> None:
+        """Commit the result, and the beginning too if it is not on record."""
+        stored = store_text(json_text(result.output))
+        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body}
+        ended = event(e.TOOL_RESULT, body, blobs=stored.digests)
+        begun, blobs = ((), ()) if call.has_intent else _describe_begun(call, name, arguments)
+        decision = SessionDecision(
+            None,
+            events=(*call.noted, *begun, *result.events, ended),
+            blobs=(*call.noted_blobs, *blobs, *result.blobs, *stored.blobs),
+            documents=result.documents,
+            linked=result.linked,
+            requests=closes,
+        )
+        await self._update(call, lambda _: decision)
+
+    async def _update(self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]]) -> None:
+        call.session = await self._unit.update(call.session, decide)
+        call.noted, call.noted_blobs = [], []
+
+
+def _describe_begun(call: ToolCall, name: str, arguments: Any) -> tuple[tuple[NewEvent, ...], tuple[bytes, ...]]:
+    use, blobs = _describe_use(call, name, arguments, None)
+    return (use,), blobs
+
+
+def _describe_use(
+    call: ToolCall, name: str, arguments: Any, approval: ApprovalRecord | None
+) -> tuple[NewEvent, tuple[bytes, ...]]:
+    stored = store_text(json_text(arguments))
+    body: Mapping[str, Any] = {
+        "id": call.id,
+        "name": name,
+        "input": stored.body,
+        "permission": "allow" if approval is None else "ask",
+        **({} if approval is None else {"request": approval.request, "allowed_by": approval.by}),
+    }
+    return event(e.TOOL_USE, body, blobs=stored.digests), stored.blobs

@@ -1,0 +1,123 @@
+"""Approvals: a person's yes to one execution of exact arguments.
+
+An approval is bound to a digest of everything that decides what would happen. A call with another digest is another request, so
+an approval that does not fit any more is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from fidelio.inbox import APPROVAL, NewRequest, open_request
+from fidelio.ledger.model import NewEvent
+from fidelio.runtime import events as e
+from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
+from fidelio.runtime.tools.model import Preparation, ToolDefinition
+from fidelio.sandbox.model import SandboxSpec
+
+LIFETIME_MS = 24 * 60 * 60 * 1000
+_OPTIONS = (
+    {"id": "allow", "label": "Allow it once", "description": "Runs exactly this, once."},
+    {"id": "deny", "label": "Deny it", "description": "Nothing runs. A comment reaches the agent."},
+)
+
+
+def digest_call(tool: str, arguments: msgspec.Struct, record: RuntimeRecord, preparation: Preparation) -> str:
+    """Everything that decides what the call would do: tool, arguments, directory, variables, environment, bound content."""
+    subject = {
+        "tool": tool,
+        "arguments": msgspec.to_builtins(arguments),
+        "cwd": getattr(arguments, "cwd", None) or record.shell.cwd,
+        "variables": record.shell.variables,
+        "environment": [record.environment, record.environment_version],
+        "mount": [record.mount_mode, record.mount_source],
+        "bound": preparation.bound,
+    }
+    raw = msgspec.json.encode(subject, order="deterministic")
+    return hashlib.sha256(b"fidelio.approval.v1:" + raw).hexdigest()
+
+
+class NewApproval(msgspec.Struct, frozen=True):
+    """A request to open, and the event that puts it into the record."""
+
+    request: NewRequest
+    event: NewEvent
+
+
+def request_approval(
+    definition: ToolDefinition,
+    arguments: msgspec.Struct,
+    preparation: Preparation,
+    spec: SandboxSpec,
+    *,
+    digest: str,
+    cwd: str,
+    now: int,
+) -> NewApproval:
+    """Build the request for a call that waits for a person."""
+    expires = now + LIFETIME_MS
+    question = "\n".join(describe_call(definition, arguments, preparation, spec, cwd))
+    detail = {
+        "answered_by": "person",
+        "tool": definition.name,
+        "arguments": msgspec.to_builtins(arguments),
+        "command": preparation.command,
+        "cwd": cwd,
+        "writable": [mount.path for mount in spec.mounts if mount.access == "read_write"],
+        "network": spec.network,
+        "digest": digest,
+    }
+    # A key is used once per session, and the same call may be asked again after a denial.
+    opened = open_request(APPROVAL, f"{digest[:32]}:{now}", question, _OPTIONS, detail, expires_at=expires)
+    body = {
+        "request": opened.id,
+        "digest": digest,
+        "tool": definition.name,
+        "expires": expires,
+        "command": preparation.command,
+    }
+    return NewApproval(opened, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
+
+
+def describe_call(
+    definition: ToolDefinition, arguments: msgspec.Struct, preparation: Preparation, spec: SandboxSpec, cwd: str
+) -> Iterable[str]:
+    """What a person reads before the decision: the exact command or arguments, the directory, what it may touch."""
+    if preparation.command:
+        yield f"May the agent run this command with {definition.name}?"
+        yield preparation.command
+        yield f"Directory: {cwd}"
+    else:
+        yield f"May the agent call {definition.name}?"
+        yield from (f"{name}: {value}" for name, value in _shown_arguments(arguments))
+    yield from preparation.about
+    if preparation.command:
+        writable = ", ".join(mount.path for mount in spec.mounts if mount.access == "read_write")
+        yield f"It can write to: {writable or 'nothing'}. Network: {_describe_network(spec)}."
+
+
+def _shown_arguments(arguments: msgspec.Struct) -> Iterable[tuple[str, Any]]:
+    return ((name, value) for name, value in msgspec.to_builtins(arguments).items() if value is not None)
+
+
+def _describe_network(spec: SandboxSpec) -> str:
+    return f"limited to {', '.join(spec.hosts) or 'no host'}" if spec.network == "limited" else spec.network
+
+
+def describe_waiting(approval: ApprovalRecord, tool: str) -> dict[str, Any]:
+    """The result of a call that waits: what for, and how it goes on."""
+    return {
+        "status": "waiting",
+        "tool": tool,
+        "requestId": approval.request,
+        "expiresAt": approval.expires,
+        "message": (
+            f"A person must allow this call. They answer with: fidelio answer {approval.request} allow (or deny). "
+            "You cannot answer it. Repeat the same call with the same arguments: it waits up to 45 seconds for the answer and "
+            "runs once it is allowed. Other arguments are a new request."
+        ),
+    }
