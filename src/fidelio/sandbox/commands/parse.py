@@ -7,6 +7,7 @@ characters, and the grammar of tree-sitter-bash. Nothing here runs anything.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -17,8 +18,11 @@ from tree_sitter import Language, Node, Parser
 
 MAX_LENGTH = 10_000
 _BLANKS = " \t"
-# Characters with a meaning of their own outside of quotes. `]`, `^`, `%`, `=`, `,`, `:`, `@`, `+` and `-` have none in a word.
-_SPECIAL = frozenset("$`;&|<>(){}*?[~!\n")
+# Characters without a meaning of their own in an unquoted word, and in double quotes.
+_PLAIN = re.compile(r"""[^\s$`;&|<>(){}*?\[~!'"\\]+""")
+_QUOTED = re.compile(r"""[^"$`!\\]+""")
+# Control characters but tab and newline, and lone surrogates, which have no bytes.
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _KEYWORDS = frozenset(
     {"if", "then", "else", "elif", "fi", "for", "in", "until", "while", "do", "done", "case", "esac", "select", "function"}
     | {"time", "coproc", "{", "}", "[[", "]]", "!"}
@@ -43,7 +47,7 @@ class Unclear(Exception):
 
 def parse_command(text: str) -> tuple[str, ...] | None:
     """Return the words of a text that is exactly one simple command; None for everything else."""
-    if len(text) > MAX_LENGTH or not _is_printable(text):
+    if len(text) > MAX_LENGTH or _UNREADABLE.search(text):
         return None
     try:
         words = list(_Lexer(text.strip(" \t\n")).words())
@@ -52,13 +56,6 @@ def parse_command(text: str) -> tuple[str, ...] | None:
     if not words or words[0].value in _KEYWORDS or "=" in words[0].value or words[0].value.startswith(("^", "%")):
         return None
     return tuple(word.value for word in words) if _grammar_agrees(text.strip(" \t\n"), words) else None
-
-
-def _is_printable(text: str) -> bool:
-    """No control characters but tab and newline, and no lone surrogates, which have no bytes."""
-    return all(character >= " " or character in "\t\n" for character in text) and not any(
-        "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff" for character in text
-    )
 
 
 class _Lexer:
@@ -82,17 +79,18 @@ class _Lexer:
     def _segments(self) -> Iterator[str]:
         readers = {"'": self._single_quoted, '"': self._double_quoted, "\\": self._escaped}
         while (character := self._peek()) and character not in _BLANKS:
-            if character in _SPECIAL:
-                raise Unclear
             reader = readers.get(character)
-            yield reader() if reader else self._plain()
+            yield reader() if reader else self._run(_PLAIN)
 
     def _peek(self) -> str:
         return self._text[self._position : self._position + 1]
 
-    def _plain(self) -> str:
-        self._position += 1
-        return self._text[self._position - 1]
+    def _run(self, allowed: re.Pattern[str]) -> str:
+        found = allowed.match(self._text, self._position)
+        if found is None:
+            raise Unclear
+        self._position = found.end()
+        return found.group()
 
     def _escaped(self) -> str:
         character = self._text[self._position + 1 : self._position + 2]
@@ -113,9 +111,7 @@ class _Lexer:
         self._position += 1
         value = []
         while (character := self._peek()) != '"':
-            if character in ("", "$", "`", "!"):
-                raise Unclear
-            value.append(self._escaped_in_quotes() if character == "\\" else self._plain())
+            value.append(self._escaped_in_quotes() if character == "\\" else self._run(_QUOTED))
         self._position += 1
         return "".join(value)
 

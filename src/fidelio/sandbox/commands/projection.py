@@ -47,21 +47,32 @@ class Words(NamedTuple):
 
 def project(text: str, cwd: str) -> Projection | None:
     """The read-only call with the same result as the command; None if there is none."""
-    return first_class_alternative(text, cwd) or bash_alternative(text, cwd)
+    argv = _parse(text, cwd)
+    return None if argv is None else (_project_to_tool(argv, cwd) or _project_to_bash(argv, cwd))
 
 
 def first_class_alternative(text: str, cwd: str) -> Projection | None:
     """The call of `read`, `glob` or `grep` with the same result."""
-    argv = parse_command(text)
-    if argv is None or not cwd.startswith("/") or argv[0] not in _PROGRAMS:
-        return None
-    return _PROGRAMS[argv[0]](argv[1:], cwd)
+    argv = _parse(text, cwd)
+    return None if argv is None else _project_to_tool(argv, cwd)
 
 
 def bash_alternative(text: str, cwd: str) -> Projection | None:
     """The call of `bash` that runs the same program with the same arguments, without a shell."""
-    argv = parse_command(text)
-    if argv is None or not cwd.startswith("/") or argv[0] not in COMMANDS:
+    argv = _parse(text, cwd)
+    return None if argv is None else _project_to_bash(argv, cwd)
+
+
+def _parse(text: str, cwd: str) -> tuple[str, ...] | None:
+    return parse_command(text) if cwd.startswith("/") else None
+
+
+def _project_to_tool(argv: tuple[str, ...], cwd: str) -> Projection | None:
+    return _PROGRAMS[argv[0]](argv[1:], cwd) if argv[0] in _PROGRAMS else None
+
+
+def _project_to_bash(argv: tuple[str, ...], cwd: str) -> Projection | None:
+    if argv[0] not in COMMANDS:
         return None
     try:
         check_command(argv[0], argv[1:])

@@ -33,6 +33,7 @@ _ERRORS = {
     errno.ELOOP: ("too_many_links", "{path} is a link that leads to itself or through too many links. Name its target.", False),
     errno.ENAMETOOLONG: ("invalid_path", "{path} is longer than a path may be. Use a shorter one.", False),
     errno.EXDEV: ("outside", "{path} leads out of the mounts of this session. Use a path below /workspace.", False),
+    errno.EBUSY: ("permission_denied", "{path} is the top of a mount and stays as it is. Use a path below it.", False),
     errno.ENXIO: ("not_a_file", "{path} is a socket or a device, not a file.", False),
     errno.ENODEV: ("not_a_file", "{path} is a socket or a device, not a file.", False),
     errno.EMFILE: ("busy", "Too many files are open inside of the sandbox. Try again.", True),

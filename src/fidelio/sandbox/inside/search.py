@@ -73,7 +73,7 @@ def kind_argument(arguments: Output) -> str | None:
 
 
 def _is_walked(tree: Tree, path: str, found: os.stat_result, pattern: GlobPattern) -> bool:
-    """Whether the start is a directory. A link is followed for its direct children; `**` needs a final slash, as `find` does."""
+    """Whether the start is a directory. A link is followed for its direct children; `**` needs a final slash for it."""
     if not stat.S_ISLNK(found.st_mode):
         return stat.S_ISDIR(found.st_mode)
     if pattern.is_recursive:

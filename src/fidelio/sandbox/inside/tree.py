@@ -195,6 +195,10 @@ class Tree(ABC):
             names = [entry.name for entry in itertools.islice(self.scan(top), _COMPARED_NAMES)]
         except OSError:
             return Failure("not_found", f"{display(path)} does not exist, and neither does its directory. Look with glob.")
+        if name in names:
+            return Failure(
+                "not_found", f"{display(path)} is a link to something that does not exist. See its target with stat."
+            )
         near = difflib.get_close_matches(name, names, n=1)
         folder = top.rstrip("/")
         hint = f"Did you mean {display(f'{folder}/{near[0]}')}?" if near else f"List {display(top)} with list_dir."
