@@ -23,6 +23,9 @@ from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
 
+# Drafts that are kept in the record; an older one is only a file of the workspace then.
+MAX_DRAFTS = 100
+
 ApprovalState = Literal["open", "allowed", "denied"]
 
 
@@ -38,6 +41,7 @@ class ApprovalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
     # The blocked command, for the tools that suggest a read-only way.
     command: str = ""
+    cwd: str = ""
     opened_at: int = 0
 
 
@@ -145,6 +149,7 @@ def _request_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecor
         tool=body["tool"],
         expires=body["expires"],
         command=body.get("command", ""),
+        cwd=body.get("cwd", ""),
         opened_at=event.time,
     )
     return replace(record, approvals={**record.approvals, approval.request: approval})
@@ -184,7 +189,19 @@ def _in_shell(change: ShellFold) -> Fold:
 def _stage(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
-    return replace(record, drafts={**record.drafts, body["target_path"]: draft})
+    others = [(path, other) for path, other in record.drafts.items() if path != body["target_path"]]
+    return replace(record, drafts=dict([*others, (body["target_path"], draft)][-MAX_DRAFTS:]))
+
+
+def _promote(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    """A promoted draft is based on what it has become. The names are those of the promotion: its source is the draft."""
+    body = event.body
+    draft = record.drafts.get(body.get("source_path", ""))
+    if draft is None or draft.source_path != body.get("target_path"):
+        return record
+    digest = body["content_digest"]
+    promoted = replace(draft, source_digest=digest, target_digest=digest)
+    return replace(record, drafts={**record.drafts, body["source_path"]: promoted})
 
 
 _FOLDS: dict[str, Fold] = {
@@ -199,6 +216,7 @@ _FOLDS: dict[str, Fold] = {
     e.APPROVAL_ENDED: _end_approval,
     e.PERMISSION_ALLOWED: _allow_pattern,
     e.STAGED: _stage,
+    e.PROMOTED: _promote,
     **{type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
 }
 
@@ -213,8 +231,8 @@ def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
 # Keys of event bodies whose values are ids, states, names or digests, and no text of an agent or a person.
 _STRUCTURE = """
 role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
-digest tool expires option assurance by shell_id pty by_command set.* unset command_id state timed_out source_path source_digest
-target_digest target_path pattern
+digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
+source_path source_digest target_digest target_path content_digest pattern
 """
 
 

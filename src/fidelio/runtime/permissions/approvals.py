@@ -79,6 +79,7 @@ def request_approval(
         "tool": definition.name,
         "expires": expires,
         "command": preparation.command,
+        "cwd": cwd,
     }
     return NewApproval(opened, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
 

@@ -1,0 +1,187 @@
+"""What the permission tools say: may a planned call run, what waits for a person, what can be done meanwhile. Pure.
+
+Fields about outcomes and the context of a model are null until the runtime of agents fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fidelio.clock import format_iso
+from fidelio.runtime.permissions.policy import SHELL_COMMANDS, Decision, decide, find_policy
+from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
+from fidelio.runtime.shell.live import LiveShell
+from fidelio.runtime.shell.plans import (
+    Suggestion,
+    Tools,
+    describe_posture,
+    plan_busy,
+    plan_next_step,
+    plan_recovery,
+    read_first_alternatives,
+    suggest,
+)
+from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOLS, TOOL_OF_ACTION
+from fidelio.runtime.tools.model import ToolDefinition
+from fidelio.sandbox.commands.projection import project
+from fidelio.sandbox.model import RUNTIME_LINK
+
+ARTIFACTS = {
+    "permissions": f"{RUNTIME_LINK}/permissions.json",
+    "permissionPosture": f"{RUNTIME_LINK}/permission-posture.json",
+    "permissionPostureMarkdown": f"{RUNTIME_LINK}/permission-posture.md",
+}
+_OUTCOME: Mapping[str, None] = {"outcomeEvaluation": None, "nextOutcomeStep": None, "contextPressure": None}
+# The tools whose next step may be to wait for or to repair the shell.
+_SHELL_MUTATIONS = frozenset(
+    {
+        *("shell_set_cwd", "shell_set_env", "shell_unset_env", "shell_open", "shell_restart", "shell_run", "shell_exec"),
+        *("shell_close", "shell_send_input"),
+    }
+)
+
+
+class PlannedCall:
+    """A call that is only planned: the tool that would be carried out, its command and directory."""
+
+    def __init__(self, name: str, arguments: Mapping[str, Any], record: RuntimeRecord) -> None:
+        if name == "sandbox_execute" and (tool := TOOL_OF_ACTION.get(str(arguments.get("name", "")))):
+            inner = arguments.get("input")
+            name, arguments = tool, inner if isinstance(inner, Mapping) else {}
+        self.name = name
+        self.definition = DEFINITIONS.get(name)
+        text, cwd = arguments.get("command"), arguments.get("cwd")
+        self.command = text if isinstance(text, str) and name in SHELL_COMMANDS else ""
+        self.cwd = cwd if isinstance(cwd, str) and cwd else record.shell.cwd
+
+    def find_alternative(self, tools: Tools) -> Suggestion | None:
+        return find_alternative(self.command, self.cwd, tools)
+
+
+def find_alternative(command: str, cwd: str, tools: Tools) -> Suggestion | None:
+    """The read-only call with the same result as a command, if the caller has its tool."""
+    found = project(command, cwd) if command else None
+    return suggest(tools, found.tool, found.arguments, "It only reads and needs no approval.") if found else None
+
+
+def check_call(
+    name: str, arguments: Mapping[str, Any], record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int
+) -> dict[str, Any]:
+    """The result of permissions_check."""
+    planned = PlannedCall(name, arguments, record)
+    definition = planned.definition if name in tools and planned.name in tools else None
+    alternative = planned.find_alternative(tools)
+    common = {
+        "toolName": name,
+        "artifactPaths": ARTIFACTS,
+        **_OUTCOME,
+        "shellMutationPosture": describe_posture(record, live, tools) if planned.name in _SHELL_MUTATIONS else None,
+        "readOnlyAlternative": alternative,
+        "shellReadFirstAlternatives": _list_alternatives(planned, record, live, tools, alternative),
+    }
+    if definition is None:
+        return {**common, **_UNKNOWN, "nextStep": None, "pendingToolConfirmationRequest": None}
+    decision = decide(definition, record, planned.command, is_read_only=alternative is not None, now=now)
+    pending = next((found for found in record.approvals.values() if found.tool == definition.name), None)
+    return {
+        **common,
+        **_describe_definition(definition, record, decision),
+        "pendingToolConfirmationRequest": describe_request(pending) if pending else None,
+        "nextStep": _find_next_step(planned, record, live, tools, decision, alternative),
+    }
+
+
+_UNKNOWN: Mapping[str, Any] = {
+    "exists": False,
+    "allowed": False,
+    "permissionPolicy": None,
+    "requiresConfirmation": False,
+    "requiresOutcomePass": False,
+    "ownership": None,
+    "effects": [],
+    "readOnly": None,
+    "destructive": None,
+    "interruptBehavior": None,
+    "reason": "There is no such tool here.",
+}
+
+
+def _describe_definition(definition: ToolDefinition, record: RuntimeRecord, decision: Decision) -> dict[str, Any]:
+    return {
+        "exists": True,
+        "allowed": True,
+        "permissionPolicy": find_policy(definition, record),
+        "requiresConfirmation": decision.access == "ask",
+        "requiresOutcomePass": False,
+        "ownership": definition.ownership,
+        "effects": list(definition.effects),
+        "readOnly": definition.read_only,
+        "destructive": definition.destructive,
+        "interruptBehavior": definition.interrupt,
+        "reason": decision.reason,
+    }
+
+
+def _list_alternatives(
+    planned: PlannedCall, record: RuntimeRecord, live: LiveShell | None, tools: Tools, alternative: Suggestion | None
+) -> list[Suggestion]:
+    if planned.name not in _SHELL_MUTATIONS:
+        return []
+    return read_first_alternatives(record, live, tools, preferred=alternative)
+
+
+def _find_next_step(
+    planned: PlannedCall,
+    record: RuntimeRecord,
+    live: LiveShell | None,
+    tools: Tools,
+    decision: Decision,
+    alternative: Suggestion | None,
+) -> Suggestion | None:
+    """A cheaper call that does the same, else what the shell needs, else what explains the permission."""
+    steps: list[Suggestion | None] = [alternative]
+    if planned.name in _SHELL_MUTATIONS and plan_busy(record.shell, live, tools) is not None:
+        steps.append(plan_next_step(record.shell, live, tools))
+    if planned.name == "shell_exec":
+        steps.append(plan_recovery(record.shell, live, tools))
+    if planned.name in SHELL_COMMANDS:
+        steps.append(suggest(tools, "shell_describe", {}, "Look at directory, variables and recent commands first."))
+    elif decision.access == "ask":
+        steps.append(suggest(tools, "permissions_describe", {}, "See what waits for a person already."))
+    return next((step for step in steps if step is not None), None)
+
+
+def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: Tools) -> dict[str, Any]:
+    """The result of permissions_describe, and the file permission-posture.json."""
+    offered = [tool for tool in SANDBOX_TOOLS if tool.name in tools]
+    waiting = [approval for approval in record.approvals.values() if approval.state == "open"]
+    blocked = next((approval for approval in waiting if approval.command), None)
+    alternative = find_alternative(blocked.command, blocked.cwd or record.shell.cwd, tools) if blocked else None
+    return {
+        "artifactPaths": ARTIFACTS,
+        "pendingToolConfirmationRequest": describe_request(waiting[0]) if waiting else None,
+        "pendingToolConfirmationRequests": [describe_request(approval) for approval in record.approvals.values()],
+        **_OUTCOME,
+        "shellMutationPosture": describe_posture(record, live, tools),
+        "readOnlyAlternative": alternative,
+        "nextShellStep": alternative or plan_next_step(record.shell, live, tools),
+        "shellReadFirstAlternatives": read_first_alternatives(record, live, tools, preferred=alternative),
+        "alwaysAskTools": [tool.name for tool in offered if find_policy(tool, record) != "always_allow"],
+        "outcomeGatedTools": [tool.name for tool in offered if tool.is_gated],
+        "allowedPatterns": [
+            {"pattern": allowed.pattern, "until": format_iso(allowed.expires), "by": allowed.by} for allowed in record.allowed
+        ],
+    }
+
+
+def describe_request(approval: ApprovalRecord) -> dict[str, Any]:
+    """A request of a call, with its state: open, allowed or denied and not yet used."""
+    return {
+        "requestId": approval.request,
+        "toolName": approval.tool,
+        "command": approval.command or None,
+        "state": approval.state,
+        "requestedAt": format_iso(approval.opened_at),
+        "expiresAt": format_iso(approval.expires),
+    }
