@@ -6,14 +6,21 @@ No tool returns the directories of the host that it names.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from fidelio.runtime.environments.preparation import MOUNT, find_prepared
 from fidelio.runtime.environments.versions import EnvironmentVersion, load_environment
+from fidelio.runtime.project.copying import COPY, ensure_copy
+from fidelio.runtime.project.mounting import adopt_owner
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import update_projection
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
+from fidelio.runtime.vaults import Vault, list_attached
 from fidelio.sandbox.model import (
     LEARNINGS,
     PROJECT,
@@ -27,17 +34,28 @@ from fidelio.sandbox.model import (
     SandboxSpec,
 )
 
-# The directory that holds the copy of the user's project, in the directory of the session.
-PROJECT_COPY = "project"
-
 
 async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> SandboxSpec:
-    """Everything that the sandbox of the session is built from. Raises `EnvironmentProblem`."""
+    """Everything that the sandbox of the session is built from.
+
+    What is missing on the host is made: the copy of the project, the shared files, the preparation of the environment. Raises
+    `EnvironmentProblem` and `UsageProblem` where that is not possible.
+    """
     record = session.record
-    chosen = await load_environment(context, record.environment, record.environment_version)
-    substrate = await update_projection(await Substrate.open(context, record.project, record.agent))
     directory = session_directory(context, record)
-    return _build(session.id, directory, chosen, (*_session_mounts(directory, substrate), *_project_mounts(directory, record)))
+    chosen = await load_environment(context, record.environment, record.environment_version)
+    prepared = await find_prepared(context, chosen)
+    substrate = await update_projection(await Substrate.open(context, record.project, record.agent))
+    vaults = await list_attached(context, record)
+    if vaults or record.mount_mode:
+        await asyncio.to_thread(_prepare_directory, context, record, directory, vaults)
+    mounts = (
+        *_session_mounts(directory, substrate),
+        *_project_mounts(directory, record),
+        *(Mount(vault.mount_path, str(directory / "vaults" / vault.name), "read_only", "vault") for vault in vaults),
+        *([Mount(MOUNT, str(prepared), "read_only", "toolchain")] if prepared else []),
+    )
+    return _build(session.id, directory, chosen, mounts)
 
 
 def session_directory(context: RuntimeContext, record: RuntimeRecord) -> Path:
@@ -45,22 +63,28 @@ def session_directory(context: RuntimeContext, record: RuntimeRecord) -> Path:
     return context.home.path / "sandboxes" / record.directory
 
 
+def _prepare_directory(context: RuntimeContext, record: RuntimeRecord, directory: Path, vaults: tuple[Vault, ...]) -> None:
+    """Make what the mounts of the record need in the directory of the session."""
+    for vault in vaults:
+        empty = directory / "vaults" / vault.name
+        empty.mkdir(exist_ok=True)
+        # The user of the sandbox lists it, whatever the umask says.
+        empty.chmod(0o755)
+    if record.mount_mode == "copy":
+        ensure_copy(directory, record.mount_source, context.home.path)
+    elif record.mount_mode == "rw":
+        adopt_owner(directory, record.mount_source)
+
+
 def _build(session: str, directory: Path, chosen: EnvironmentVersion, mounts: tuple[Mount, ...]) -> SandboxSpec:
     environment = chosen.environment
-    limits = environment.limits
     return SandboxSpec(
         session=session,
         directory=str(directory),
         mounts=mounts,
         network=environment.network,
         hosts=environment.hosts,
-        limits=SandboxLimits(
-            processes=limits.processes,
-            memory_bytes=limits.memory_bytes,
-            file_bytes=limits.file_bytes,
-            disk_bytes=limits.disk_bytes,
-            open_files=limits.open_files,
-        ),
+        limits=msgspec.convert(msgspec.to_builtins(environment.limits), SandboxLimits),
         toolchains=environment.read_only,
         environment=dict(environment.variables),
     )
@@ -78,7 +102,7 @@ def _session_mounts(directory: Path, substrate: Path) -> Iterator[Mount]:
 
 def _project_mounts(directory: Path, record: RuntimeRecord) -> Iterator[Mount]:
     if record.mount_mode == "copy":
-        yield Mount(PROJECT, str(directory / PROJECT_COPY), "read_write", "project")
+        yield Mount(PROJECT, str(directory / COPY), "read_write", "project")
     elif record.mount_mode:
         access: Access = "read_write" if record.mount_mode == "rw" else "read_only"
         yield Mount(PROJECT, record.mount_source, access, "project")

@@ -6,6 +6,7 @@ it, and only on top of the version that was seen before. Contents are bytes and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Literal
 
@@ -13,7 +14,7 @@ import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.errors import RecordMismatch
-from fidelio.ids import new_id
+from fidelio.ids import ALPHABET, new_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.ledger.model import Change, Document, NewEvent, PutDocument
@@ -24,6 +25,7 @@ from fidelio.runtime.tools.model import RuntimeContext
 # The content of one shared file. The ledger keeps every version, and each is sent through the sandbox as a whole.
 MAX_BYTES = 8 << 20
 PREVIEW = 160
+VERSION_ID = re.compile(rf"ver_[{ALPHABET}]{{16}}")
 # How a version came: a promotion, a restored version, a person, or Fidelio itself at the beginning of an agent.
 Origin = Literal["promotion", "restore", "person", "seed"]
 

@@ -1,0 +1,195 @@
+"""Writing shared files: promotion of a draft, and restoring a version.
+
+A person allows exact bytes on top of an exact version. The approval is bound to both; when it is carried out, the draft is read
+again and must still have these bytes, and the commit fails if the shared file has another version by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from fidelio.errors import ToolRefused
+from fidelio.ledger.encoding import hash_blob
+from fidelio.runtime import events as e
+from fidelio.runtime.resources.compare import compare_texts, render_unified
+from fidelio.runtime.resources.drafts import open_substrate, read_session_file
+from fidelio.runtime.resources.memory_file import check_memory
+from fidelio.runtime.resources.paths import read_session_path, read_shared_path
+from fidelio.runtime.resources.versions import VERSION_ID, NewVersion, SharedFile, Substrate, Version, decode_text
+from fidelio.runtime.tools.model import Preparation, ToolCall, ToolResult, event
+from fidelio.runtime.tools.parameters import PromoteResource, RestoreVersion
+
+SHOWN_LINES = 40
+SHOWN_CHARACTERS = 160
+
+
+async def prepare_promotion(call: ToolCall, arguments: PromoteResource) -> Preparation:
+    source = read_session_path(arguments.sourcePath)
+    target = read_shared_path(arguments.targetPath or source)
+    _check_gate(arguments)
+    substrate = await open_substrate(call)
+    current = await substrate.load(target)
+    _check_preconditions(arguments, current)
+    if current.version is not None and not (arguments.overwrite or _has_precondition(arguments)):
+        raise ToolRefused(
+            f"The shared file {target} exists.",
+            remedy="Compare first, then pass overwrite: true or the promotePrecondition of the comparison.",
+            reason="exists",
+        )
+    draft = await read_session_file(call, source)
+    return await _prepare_write(substrate, current, draft.content)
+
+
+async def promote(call: ToolCall, arguments: PromoteResource, preparation: Preparation) -> ToolResult:
+    source = read_session_path(arguments.sourcePath)
+    draft = await read_session_file(call, source)
+    if draft.digest != preparation.bound["contentDigest"]:
+        raise ToolRefused(
+            f"{source} was changed after it was looked at; nothing was shared.",
+            remedy="Compare and promote again.",
+            reason="content_changed",
+            retryable=True,
+        )
+    substrate = await open_substrate(call)
+    current = await _load_bound(substrate, preparation)
+    new = await substrate.new_version(current, draft.content, origin="promotion", session=call.session.id, source=source)
+    return _describe_write(call, current, new, source_path=source)
+
+
+async def prepare_restoring(call: ToolCall, arguments: RestoreVersion) -> Preparation:
+    _check_gate(arguments)
+    substrate = await open_substrate(call)
+    version = await load_version(substrate, arguments.versionId)
+    current = await substrate.load(version.target_path)
+    _check_preconditions(arguments, current)
+    return await _prepare_write(substrate, current, await substrate.load_content(version))
+
+
+async def restore(call: ToolCall, arguments: RestoreVersion, preparation: Preparation) -> ToolResult:
+    substrate = await open_substrate(call)
+    version = await load_version(substrate, arguments.versionId)
+    current = await _load_bound(substrate, preparation)
+    content = await substrate.load_content(version)
+    new = await substrate.new_version(
+        current, content, origin="restore", session=call.session.id, restored_from=version.version_id
+    )
+    return _describe_write(call, current, new, restored_from=version.version_id)
+
+
+async def load_version(substrate: Substrate, version_id: str) -> Version:
+    version = await substrate.find_version(version_id) if VERSION_ID.fullmatch(version_id) else None
+    if version is None:
+        raise ToolRefused(
+            f"There is no version {version_id!r:.80} of the files that this agent shares.",
+            remedy="List them with resources_list_versions.",
+            reason="not_found",
+        )
+    return version
+
+
+def _check_gate(arguments: PromoteResource | RestoreVersion) -> None:
+    if arguments.requireOutcomePass is False:
+        raise ToolRefused(
+            "requireOutcomePass: false is refused: only a person can switch the check of the outcome off.",
+            remedy="Leave it out.",
+            reason="outcome_gate",
+        )
+
+
+def _has_precondition(arguments: PromoteResource) -> bool:
+    return arguments.expectedVersionId is not None or arguments.expectedContentHash is not None
+
+
+def _check_preconditions(arguments: PromoteResource | RestoreVersion, current: SharedFile) -> None:
+    newest = current.version.version_id if current.version else None
+    for name, expected, found in (
+        ("expectedVersionId", arguments.expectedVersionId, newest),
+        ("expectedContentHash", arguments.expectedContentHash, current.digest or None),
+    ):
+        if expected is not None and expected != found:
+            raise _precondition_failed(f"{name} is {expected!r:.80}, but {current.path} has {found or 'no version'}.")
+
+
+def _precondition_failed(sentence: str) -> ToolRefused:
+    remedy = "Nothing was written. Compare again, and pass what the comparison returns."
+    return ToolRefused(sentence, remedy=remedy, reason="precondition_failed", retryable=False)
+
+
+async def _prepare_write(substrate: Substrate, current: SharedFile, content: bytes) -> Preparation:
+    if current.version is None and (obstacle := await substrate.find_obstacle(current.path)):
+        raise ToolRefused(
+            f"{current.path} cannot be shared, because there is the shared file {obstacle}.",
+            remedy="Choose another targetPath: one name cannot be a file and a directory.",
+            reason="exists",
+        )
+    before = None if current.version is None else await substrate.load_content(current.version)
+    check_memory(current.path, before, content)
+    bound = {
+        "contentDigest": hash_blob(content),
+        "targetPath": current.path,
+        "targetVersion": current.version.version_id if current.version else "",
+    }
+    about = await asyncio.to_thread(lambda: tuple(_describe_change(current, before, content)))
+    return Preparation(bound=bound, about=about)
+
+
+async def _load_bound(substrate: Substrate, preparation: Preparation) -> SharedFile:
+    """The state of the target, which must be the one that was looked at."""
+    current = await substrate.load(str(preparation.bound["targetPath"]))
+    if (current.version.version_id if current.version else "") != preparation.bound["targetVersion"]:
+        raise _precondition_failed(f"The shared file {current.path} was changed after it was looked at.")
+    return current
+
+
+def _describe_write(
+    call: ToolCall, current: SharedFile, new: NewVersion, *, source_path: str | None = None, restored_from: str | None = None
+) -> ToolResult:
+    version, previous = new.version, current.version.version_id if current.version else None
+    origin = {"sourcePath": source_path} if source_path is not None else {"restoredFromVersionId": restored_from}
+    output: dict[str, Any] = {
+        "sessionId": call.session.id,
+        **origin,
+        "targetPath": version.target_path,
+        "bytes": version.size_bytes,
+        "versionId": version.version_id,
+        "previousVersionId": previous,
+        "contentHash": version.content_hash,
+        "outcomeEvaluation": None,
+    }
+    body = {
+        "source_path": source_path or "",
+        "restored_from": restored_from or "",
+        "target_path": version.target_path,
+        "content_digest": version.content_hash,
+        "version_id": version.version_id,
+        "previous_version_id": previous or "",
+    }
+    return ToolResult(output=output, events=(event(e.PROMOTED, body),), linked=(new.change,))
+
+
+def _describe_change(current: SharedFile, before: bytes | None, content: bytes) -> Iterator[str]:
+    """What a person reads: sizes, versions and the beginning of the diff."""
+    path = f"/workspace/agent/{current.path}"
+    if current.version is None or before is None:
+        yield f"This creates the shared file {path} with {len(content)} bytes."
+    else:
+        old = current.version
+        yield f"This replaces the shared file {path}: {len(before)} bytes of {old.version_id} become {len(content)} bytes."
+    yield f"Every session of this agent in this project will see it. SHA-256: {hash_blob(content)}"
+    old_text, new_text = decode_text(before or b""), decode_text(content)
+    if old_text is None or new_text is None:
+        yield "The content is binary, so no difference is shown."
+        return
+    if before == content:
+        yield "The content is the same as before."
+    lines = list(render_unified(compare_texts(old_text, new_text), "shared", "new"))[2:]
+    yield from (printable(line)[:SHOWN_CHARACTERS] for line in lines[:SHOWN_LINES])
+    if len(lines) > SHOWN_LINES:
+        yield f"... and {len(lines) - SHOWN_LINES} more lines of the difference."
+
+
+def printable(text: str) -> str:
+    """A line of an agent for a terminal: control and direction characters are shown as escapes."""
+    return "".join(character if character.isprintable() or character == "\t" else ascii(character)[1:-1] for character in text)
