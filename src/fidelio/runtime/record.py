@@ -189,8 +189,10 @@ def _in_shell(change: ShellFold) -> Fold:
 def _stage(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
-    others = [(path, other) for path, other in record.drafts.items() if path != body["target_path"]]
-    return replace(record, drafts=dict([*others, (body["target_path"], draft)][-MAX_DRAFTS:]))
+    # By time: the stored record does not keep the order of its keys.
+    others = sorted(record.drafts.items(), key=lambda item: (item[1].staged_at, item[0]))
+    kept = [(path, other) for path, other in others if path != body["target_path"]][1 - MAX_DRAFTS :]
+    return replace(record, drafts={**dict(kept), body["target_path"]: draft})
 
 
 def _promote(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
