@@ -87,7 +87,7 @@ def _describe_begun(call: ToolCall, name: str, arguments: Any) -> tuple[tuple[Ne
 def _describe_use(
     call: ToolCall, name: str, arguments: Any, approval: ApprovalRecord | None
 ) -> tuple[NewEvent, tuple[bytes, ...]]:
-    stored = store_text(json_text(arguments))
+    stored = store_text(json_text(call.definition.hide_secrets(arguments)))
     body: Mapping[str, Any] = {
         "id": call.id,
         "name": name,

@@ -64,7 +64,7 @@ def request_approval(
     detail = {
         "answered_by": "person",
         "tool": definition.name,
-        "arguments": msgspec.to_builtins(arguments),
+        "arguments": definition.hide_secrets(arguments),
         "command": preparation.command,
         "cwd": cwd,
         "writable": [mount.path for mount in spec.mounts if mount.access == "read_write"],
@@ -94,15 +94,12 @@ def describe_call(
         yield f"Directory: {cwd}"
     else:
         yield f"May the agent call {definition.name}?"
-        yield from (f"{name}: {value}" for name, value in _shown_arguments(arguments))
+        shown = definition.hide_secrets(arguments)
+        yield from (f"{name}: {value}" for name, value in shown.items() if value is not None)
     yield from preparation.about
     if preparation.command:
         writable = ", ".join(mount.path for mount in spec.mounts if mount.access == "read_write")
         yield f"It can write to: {writable or 'nothing'}. Network: {_describe_network(spec)}."
-
-
-def _shown_arguments(arguments: msgspec.Struct) -> Iterable[tuple[str, Any]]:
-    return ((name, value) for name, value in msgspec.to_builtins(arguments).items() if value is not None)
 
 
 def _describe_network(spec: SandboxSpec) -> str:

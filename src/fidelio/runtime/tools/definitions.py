@@ -184,6 +184,7 @@ _SHELL_TOOLS = (
         title="Set a variable",
         description="Set a variable of the following commands. It stays; the value is stored encrypted.",
         parameters=p.ShellSetEnv,
+        secrets=("value",),
         group="shell",
         effects=("memory_write",),
         output=("sessionId", "key", "env", "shellState"),

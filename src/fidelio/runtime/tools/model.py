@@ -26,6 +26,8 @@ from fidelio.tokens.keyring import KeyRing
 Policy = Literal["always_allow", "always_ask", "auto"]
 Group = Literal["files", "shell", "sandbox", "resources", "permissions"]
 
+HIDDEN = "(not recorded)"
+
 LoadedRuntime = LoadedSession[RuntimeRecord]
 
 
@@ -48,6 +50,13 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     is_gated: bool = False
     interrupt: Literal["block", "cancel"] = "block"
     ownership: Literal["managed", "mcp", "custom"] = "managed"
+    # Arguments whose values no event and no request may hold.
+    secrets: tuple[str, ...] = ()
+
+    def hide_secrets(self, arguments: Any) -> dict[str, Any]:
+        """The arguments of a call as they are recorded and shown."""
+        plain: dict[str, Any] = msgspec.to_builtins(arguments)
+        return {name: HIDDEN if name in self.secrets else value for name, value in plain.items()}
 
     @property
     def output_schema(self) -> dict[str, Any]:

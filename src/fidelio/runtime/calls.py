@@ -1,0 +1,212 @@
+"""The one way a tool call of a runtime session is carried out.
+
+Validate the arguments, look (`prepare`), decide, and where a person has to be asked, wait for the answer. Then commit the
+intent, have the effect, commit the result. After a crash between the two commits the record shows a call without a result, and
+nothing repeats it. An approval is used up in the commit of the intent: of two calls at once only one can commit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fidelio.errors import DocumentConflict, FidelioError, SandboxError, SessionNotFound, ToolRefused, UsageProblem
+from fidelio.ids import new_id
+from fidelio.inbox import expire_request
+from fidelio.runtime import events as e
+from fidelio.runtime.artifacts import write_artifacts
+from fidelio.runtime.journal import ApprovalGone, Journal
+from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
+from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide
+from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
+from fidelio.runtime.specs import build_spec
+from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
+from fidelio.runtime.tools.definitions import DEFINITIONS
+from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
+from fidelio.sandbox.commands.projection import Projection, project
+
+WAIT_SECONDS = 45.0
+# A call is decided again after an answer, and when another call used the approval first.
+_MAX_ROUNDS = 8
+# What a tool raises to refuse a call. Anything else is a defect and is not hidden in a result.
+_REFUSALS = (ToolRefused, SandboxError, UsageProblem)
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A call that was carried out, or refused (`is_error`)."""
+
+    output: Mapping[str, Any]
+    is_error: bool = False
+
+
+class WaitingForPerson(msgspec.Struct, frozen=True):
+    """A call that waits for the answer to a request. Nothing was executed."""
+
+    request: str
+    output: Mapping[str, Any]
+
+
+CallOutcome: TypeAlias = Finished | WaitingForPerson
+
+
+class Calls:
+    """Carries out tool calls."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._context = context
+        self._journal = Journal(context)
+
+    async def carry_out(
+        self, session: str, tool: str, arguments: Mapping[str, Any], *, tools: frozenset[str], waits: bool = True
+    ) -> CallOutcome:
+        """Carry out a call. `waits`: a call that repeats an open request waits for the answer."""
+        for _ in range(_MAX_ROUNDS):
+            loaded = await self._load(session)
+            try:
+                resolved = resolve_call(tool, arguments, tools)
+            except _REFUSALS as error:
+                return await self._refuse(loaded, tool, arguments, tools, error)
+            try:
+                return await self._attempt(loaded, resolved, tools, waits=waits)
+            except ApprovalGone:
+                continue
+        busy = ToolRefused("Other calls changed this session all the time.", reason="busy", retryable=True)
+        return await self._refuse(await self._load(session), tool, arguments, tools, busy)
+
+    async def _load(self, session: str) -> LoadedRuntime:
+        loaded = await self._context.unit.load(session)
+        if loaded.record.status == "terminated" or loaded.record.role != "session":
+            raise SessionNotFound(f"Session {session} has ended.", remedy="Start another one with another name.")
+        return loaded
+
+    async def _attempt(
+        self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str], *, waits: bool
+    ) -> CallOutcome:
+        call = await self._begin(loaded, resolved, tools)
+        try:
+            preparation = await resolved.implementation.prepare(call, resolved.arguments)
+        except _REFUSALS as error:
+            return await self._finish(call, resolved, describe_error(error))
+        command = preparation.command if resolved.definition.name in SHELL_COMMANDS else ""
+        projection = _project(command, resolved, loaded.record, tools)
+        is_read_only, now = projection is not None, self._context.clock()
+        decision = decide(resolved.definition, loaded.record, command, is_read_only=is_read_only, now=now)
+        if decision.access == "project" and projection is not None:
+            inner = resolve_call(projection.tool, projection.arguments, tools)
+            return await self._attempt(loaded, inner, tools, waits=waits)
+        if decision.access == "allow":
+            return await self._run(call, resolved, preparation, None)
+        return await self._ask(call, resolved, preparation, waits=waits)
+
+    async def _begin(self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str]) -> ToolCall:
+        spec = await build_spec(self._context, loaded)
+        return ToolCall(self._context, loaded, new_id("toolu_", 20), resolved.definition, spec, tools)
+
+    async def _ask(self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, *, waits: bool) -> CallOutcome:
+        digest = digest_call(resolved.definition.name, resolved.arguments, call.record, preparation)
+        approval = call.record.find_approval(digest)
+        if approval is None:
+            return await self._open_request(call, resolved, preparation, digest)
+        if approval.state == "open":
+            if approval.expires <= self._context.clock():
+                return await self._end_approval(call, resolved, approval, "expired")
+            if waits and await self._wait_for_answer(approval.request):
+                raise ApprovalGone
+            return WaitingForPerson(approval.request, describe_waiting(approval, resolved.name))
+        if approval.state == "denied":
+            return await self._end_approval(call, resolved, approval, "denied")
+        return await self._run(call, resolved, preparation, approval)
+
+    async def _open_request(
+        self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, digest: str
+    ) -> WaitingForPerson:
+        cwd, now = _effective_cwd(resolved, call.record), self._context.clock()
+        new = request_approval(resolved.definition, resolved.arguments, preparation, call.spec, digest=digest, cwd=cwd, now=now)
+        await self._journal.open_request(call, digest, new.request, new.event)
+        await write_artifacts(call)
+        return WaitingForPerson(new.request.id, describe_waiting(call.record.approvals[new.request.id], resolved.name))
+
+    async def _wait_for_answer(self, request: str) -> bool:
+        """Wait until the request is closed; False if it is still open after the longest wait of a call."""
+        ledger = self._context.ledger
+        position = await ledger.wait(after=0, timeout=0)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                while (await ledger.request(request)).state == "open":
+                    position = await ledger.wait(after=position, timeout=WAIT_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _end_approval(self, call: ToolCall, resolved: ResolvedCall, approval: ApprovalRecord, why: str) -> Finished:
+        """Deliver a denial or an expiry, once: the same call afterwards is a new request."""
+        call.noted.append(event(e.APPROVAL_ENDED, {"request": approval.request, "reason": why}))
+        message = f" They wrote: {approval.message}" if approval.message else ""
+        sentences = {
+            "denied": f"A person denied this call; nothing was executed.{message}",
+            "expired": "Nobody answered the request within 24 hours, which counts as a denial; nothing was executed.",
+        }
+        error = ToolRefused(sentences[why], remedy="Find another way, or ask the person.", reason=f"permission_{why}")
+        closes = (expire_request(approval.request),) if why == "expired" else ()
+        await self._journal.commit_result(
+            call, resolved.name, resolved.arguments, result := describe_error(error), closes=closes
+        )
+        await write_artifacts(call)
+        return Finished(result.output, is_error=True)
+
+    async def _run(
+        self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, approval: ApprovalRecord | None
+    ) -> Finished:
+        if not resolved.is_read_only or approval is not None:
+            await self._journal.commit_intent(call, resolved.name, resolved.arguments, preparation, approval)
+        else:
+            call.noted.extend(preparation.events)
+            call.noted_blobs.extend(preparation.blobs)
+        try:
+            result = await resolved.implementation.run(call, resolved.arguments, preparation)
+        except _REFUSALS as error:
+            result = describe_error(error)
+        return await self._finish(call, resolved, result)
+
+    async def _finish(self, call: ToolCall, resolved: ResolvedCall, result: ToolResult) -> Finished:
+        try:
+            await self._journal.commit_result(call, resolved.name, resolved.arguments, result)
+        except DocumentConflict as conflict:
+            # The write of a shared file is this very commit: another session was faster, and nothing of it is stored.
+            refused = ToolRefused(conflict.sentence, remedy="Compare again.", reason="precondition_failed", retryable=True)
+            result = describe_error(refused)
+            await self._journal.commit_result(call, resolved.name, resolved.arguments, result)
+        await write_artifacts(call)
+        return Finished(result.output, is_error=result.is_error)
+
+    async def _refuse(
+        self, loaded: LoadedRuntime, tool: str, arguments: Mapping[str, Any], tools: frozenset[str], error: FidelioError
+    ) -> Finished:
+        """Record a call that no tool carries out: an unknown name, or wrong arguments."""
+        spec = await build_spec(self._context, loaded)
+        definition = DEFINITIONS.get(tool, DEFINITIONS["sandbox_execute"])
+        call = ToolCall(self._context, loaded, new_id("toolu_", 20), definition, spec, tools)
+        result = describe_error(error)
+        await self._journal.commit_result(call, tool[:200], arguments, result)
+        return Finished(result.output, is_error=True)
+
+
+def _effective_cwd(resolved: ResolvedCall, record: RuntimeRecord) -> str:
+    return getattr(resolved.arguments, "cwd", None) or record.shell.cwd
+
+
+def _project(command: str, resolved: ResolvedCall, record: RuntimeRecord, tools: frozenset[str]) -> Projection | None:
+    """The read-only call that does the same as the command, if the caller has that tool."""
+    found = project(command, _effective_cwd(resolved, record)) if command else None
+    return found if found is not None and found.tool in tools else None
+
+
+def describe_error(error: FidelioError) -> ToolResult:
+    """The result of a call that was refused or failed. `retryable`: the same call may succeed later."""
+    reason = error.reason or error.code
+    retryable = isinstance(error, ToolRefused) and error.retryable
+    body = {"code": reason, "message": str(error), "retryable": retryable}
+    return ToolResult(output={"ok": False, "error": body}, is_error=True)

@@ -1,0 +1,120 @@
+"""File tools and the description of the sandbox. The work is done inside of it, where the kernel holds the boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from fidelio.runtime.permissions.policy import find_policy
+from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
+from fidelio.runtime.tools.model import Implementation, Policy, Preparation, ToolCall, ToolResult
+from fidelio.sandbox.actions import ACTIONS, Action
+from fidelio.sandbox.commands.allow_list import COMMANDS
+from fidelio.sandbox.model import LevelReport, SandboxSpec
+
+MAX_TIMEOUT_MS = 60_000
+# What every command gets from the sandbox.
+BASE_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "SHELL")
+_ACTION_OF_TOOL = {
+    "read": "read_text",
+    "write": "write_text",
+    "edit": "replace_text",
+    "glob": "glob_entries",
+    "grep": "grep_text",
+}
+
+
+def implement_action(action: Action) -> Implementation:
+    """The implementation of an action that runs as it is, with the arguments of the call."""
+
+    async def run(call: ToolCall, arguments: Any, _: Preparation) -> ToolResult:
+        output = await call.act(action.name, msgspec.to_builtins(arguments))
+        return ToolResult(output=wrap_action(action.name, output))
+
+    return Implementation(run)
+
+
+def wrap_action(name: str, output: dict[str, Any]) -> dict[str, Any]:
+    """The result of an action as every tool returns it. `text` says in a line what was done."""
+    return {"ok": True, "name": name, "text": summarize(name, output), "output": output}
+
+
+def summarize(name: str, output: dict[str, Any]) -> str:
+    """Say in a line what an action returned."""
+    for key in ("entries", "matches"):
+        if key in output:
+            more = ", and there are more" if output.get("truncated") else ""
+            return f"{name}: {len(output[key])} {key}{more}"
+    if "totalLineCount" in output:
+        return f"{name}: {output.get('selectedLineCount')} of {output['totalLineCount']} lines"
+    return name
+
+
+async def _describe(call: ToolCall, _: Any, __: Preparation) -> ToolResult:
+    report = await call.context.sandboxes.level()
+    spec = call.spec
+    output = {
+        "kind": "local",
+        "summary": _summarize(report, spec),
+        "level": report.level,
+        "mounts": describe_mounts(spec),
+        "constraints": list(_constraints(report, spec)),
+        "actions": [describe_action(action, call.record, report) for action in ACTIONS.values()],
+        "commandPolicy": describe_command_policy(spec),
+    }
+    return ToolResult(output=output)
+
+
+def describe_mounts(spec: SandboxSpec) -> list[dict[str, str]]:
+    """The mounts as an agent sees them: no directory of the host."""
+    return [{"mountPath": mount.path, "access": mount.access, "kind": mount.kind} for mount in spec.mounts]
+
+
+def describe_action(action: Action, record: RuntimeRecord, report: LevelReport) -> dict[str, Any]:
+    """An action with the access that a call of it has now."""
+    return {"name": action.name, "summary": action.summary, "access": _find_access(action, record, report)}
+
+
+def _find_access(action: Action, record: RuntimeRecord, report: LevelReport) -> str:
+    if report.level == "none" or (action.runs_commands and not report.runs_commands):
+        return "refused"
+    tool = TOOL_OF_ACTION.get(action.name)
+    return _ACCESS[find_policy(DEFINITIONS[tool], record)] if tool else "allow"
+
+
+def _summarize(report: LevelReport, spec: SandboxSpec) -> str:
+    commands = "Commands and file tools see the same tree." if report.runs_commands else "Only file tools work here."
+    return f"Sandbox at level {report.level}, network {spec.network}. {commands}"
+
+
+def _constraints(report: LevelReport, spec: SandboxSpec) -> Iterator[str]:
+    if not report.runs_commands:
+        yield f"No commands and no shell at level {report.level}: {report.reason} {report.remedy}".rstrip()
+    yield "Nothing outside of the mounts is visible, apart from the programs of the system, which are read-only."
+    yield "The shared files at /workspace/agent change only by resources_promote_to_substrate."
+    limits = spec.limits
+    yield (
+        f"At most {limits.processes} processes, {limits.memory_bytes >> 20} MiB of memory for each, "
+        f"{limits.disk_bytes >> 20} MiB on disk."
+    )
+
+
+def describe_command_policy(spec: SandboxSpec) -> dict[str, Any]:
+    """What the tool `bash` may run, and what every command gets."""
+    return {
+        "shell": "shell_run and shell_exec ask a person; bash runs the listed programs without a shell",
+        "allowlistedCommands": sorted(COMMANDS),
+        "cwdScope": [mount.path for mount in spec.mounts],
+        "maxTimeoutMs": MAX_TIMEOUT_MS,
+        "exposedEnvKeys": sorted({*BASE_VARIABLES, *spec.environment}),
+    }
+
+
+_ACCESS: dict[Policy, str] = {"always_allow": "allow", "always_ask": "ask", "auto": "ask"}
+FILE_IMPLEMENTATIONS = {
+    **{tool: implement_action(ACTIONS[action]) for tool, action in _ACTION_OF_TOOL.items()},
+    "sandbox_describe": Implementation(_describe),
+}

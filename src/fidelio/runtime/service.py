@@ -1,0 +1,164 @@
+"""The service of runtime sessions: opens them by name, carries out their tool calls, changes and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
+from fidelio.ids import new_session_id
+from fidelio.inbox import dismiss_all
+from fidelio.ledger.model import NewEvent, NewSession
+from fidelio.ledger.unit_of_work import SessionDecision
+from fidelio.runtime import events as e
+from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
+from fidelio.runtime.environments.service import Environments
+from fidelio.runtime.permissions.policy import POLICIES, read_pattern
+from fidelio.runtime.project import parse_mount
+from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES
+from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
+from fidelio.runtime.vaults import Vaults
+from fidelio.sandbox.directory import create_directory, remove_directory
+
+__all__ = ["CallOutcome", "Finished", "RuntimeService", "SessionRequest", "WaitingForPerson"]
+
+MAX_PATTERN_SECONDS = 30 * 24 * 60 * 60
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The session that a client wants: found by its name in the project, or created."""
+
+    project: str
+    name: str = "default"
+    agent: str = "default"
+    environment: str | None = None
+    mount: str | None = None
+    vaults: tuple[str, ...] = ()
+
+
+class RuntimeService:
+    """Opens, uses, changes and ends runtime sessions."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self.context = context
+        self.environments = Environments(context)
+        self.vaults = Vaults(context)
+        self._calls = Calls(context)
+
+    async def open_session(self, request: SessionRequest) -> str:
+        """The id of the session with this name in the project; created if there is none."""
+        check_name(request.name)
+        check_name(request.agent)
+        namespace = session_namespace(request.project)
+        try:
+            found = await self.context.ledger.session_by_name(request.name, namespace=namespace)
+        except SessionNotFound:
+            return await self._create(request, namespace)
+        await self._check_same(found.id, request)
+        return found.id
+
+    async def call(
+        self,
+        session: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        tools: frozenset[str] | None = None,
+        has_asked: bool = False,
+    ) -> CallOutcome:
+        """Carry out a tool call. `has_asked`: the person was just asked, so a request that is still open does not wait."""
+        offered = SANDBOX_TOOL_NAMES if tools is None else tools
+        return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=not has_asked)
+
+    async def load(self, session: str) -> LoadedRuntime:
+        return await self.context.unit.load(session)
+
+    async def end_session(self, session: str, *, by: str) -> None:
+        """End a session: its sandbox and everything in it, and what it asks for. Its record stays."""
+
+        def end(current: LoadedRuntime) -> SessionDecision[None] | None:
+            if current.record.status == "terminated":
+                return None
+            open_requests = [name for name, approval in current.record.approvals.items() if approval.state == "open"]
+            event = NewEvent(type=e.ENDED, body={"reason": "ended by a person"}, actor=by)
+            return SessionDecision(None, events=(event,), requests=dismiss_all(open_requests, by=by))
+
+        await self.context.unit.update(session, end)
+        await self.context.sandboxes.stop(session)
+
+    async def allow_pattern(self, session: str, pattern: str, *, by: str, seconds: int) -> None:
+        """Let commands that match a pattern run without asking in this session, for a time. Only a person may."""
+        words = read_pattern(pattern)
+        if not 0 < seconds <= MAX_PATTERN_SECONDS:
+            raise UsageProblem(f"{seconds} seconds is not a valid time.", remedy=f"Use 1 to {MAX_PATTERN_SECONDS}.")
+        body = {"pattern": " ".join(words), "expires": self.context.clock() + seconds * 1000, "by": by}
+        await self._append(session, NewEvent(type=e.PERMISSION_ALLOWED, body=body, actor=by))
+
+    async def set_policy(self, session: str, tool: str, policy: str, *, by: str) -> None:
+        """Change the policy of a tool in a session. Only a person may."""
+        if tool not in DEFINITIONS:
+            raise UsageProblem(f"There is no tool {tool!r}.", remedy=f"Use one of: {', '.join(sorted(DEFINITIONS))}.")
+        if policy not in POLICIES:
+            raise UsageProblem(f"{policy!r} is not a policy.", remedy=f"Use one of: {', '.join(POLICIES)}.")
+        await self._append(session, NewEvent(type=e.CONFIGURED, body={"policies": {tool: policy}}, actor=by))
+
+    async def _append(self, session: str, event: NewEvent) -> None:
+        await self.context.unit.update(session, lambda _: SessionDecision(None, events=(event,)))
+
+    async def _create(self, request: SessionRequest, namespace: str) -> str:
+        environment = await self.environments.resolve(request.environment, request.project)
+        mount = parse_mount(request.mount, Path(request.project))
+        directory = await asyncio.to_thread(create_directory, self.context.home.ensure().path)
+        body = {
+            "agent": request.agent,
+            "project": request.project,
+            "directory": directory.name,
+            "environment": environment.name,
+            "environment_version": environment.version,
+            "vaults": list(request.vaults),
+            **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
+        }
+        session = new_session_id()
+        create = NewSession(kind="runtime", namespace=namespace, name=request.name)
+        decision = SessionDecision(None, events=(NewEvent(type=e.STARTED, body=body),), create=create)
+        try:
+            await self.context.unit.create(session, RuntimeRecord(), decision)
+        except SessionExists:
+            # Another process created it a moment earlier.
+            await asyncio.to_thread(remove_directory, directory)
+            return (await self.context.ledger.session_by_name(request.name, namespace=namespace)).id
+        return session
+
+    async def _check_same(self, session: str, request: SessionRequest) -> None:
+        """Refuse a request that names another agent, environment or mount than the session has: nothing is changed silently."""
+        record = (await self.load(session)).record
+        mount = parse_mount(request.mount, Path(request.project))
+        compared = {
+            "agent": (request.agent, record.agent),
+            "environment": (request.environment or record.environment, record.environment),
+            "mount": ((mount.mode, mount.source), (record.mount_mode, record.mount_source)) if mount else ("", ""),
+        }
+        differing = [name for name, (wanted, current) in compared.items() if wanted != current]
+        if differing:
+            raise UsageProblem(
+                f"Session {request.name!r} exists with another {' and '.join(differing)}.",
+                remedy="Choose another name with --session, or leave the option out.",
+            )
+
+
+def session_namespace(project: str) -> str:
+    """Names of runtime sessions are unique in a project, apart from those of other kinds."""
+    return f"runtime:{project}"
+
+
+def check_name(name: str) -> None:
+    """The same names as those of agents."""
+    if not _NAME.fullmatch(name):
+        raise UsageProblem(f"{name!r:.80} is not a name.", remedy="Use 1 to 60 letters, digits, '-' and '_'.")
