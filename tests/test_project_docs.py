@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.errors import FidelioError
 from scripts import generate_cli_docs as generator
-from scripts import generate_tools_docs
+from scripts import generate_escapes_docs, generate_tools_docs
 from tests.support import proves
 
 VARIABLE = re.compile(r"\bFIDELIO_[A-Z_]+\b")
@@ -27,6 +27,13 @@ def test_the_tool_reference_is_up_to_date() -> None:
     page = generate_tools_docs.PAGE.read_text("utf-8")
 
     assert page == generate_tools_docs.render(), "docs/reference/tools.md is stale: run `make docs`"
+
+
+@proves("project.tool-reference")
+def test_the_table_of_escape_attempts_is_up_to_date() -> None:
+    page = generate_escapes_docs.PAGE.read_text("utf-8")
+
+    assert page == generate_escapes_docs.render(), "docs/reference/escapes.md is stale: run `make docs`"
 
 
 @proves("project.cli-reference")

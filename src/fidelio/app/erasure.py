@@ -20,7 +20,12 @@ from fidelio.ledger.model import Document, Event, Request, Session
 from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.redaction import find_request_events
 
-_ENDED = {"workflow": frozenset({"completed", "cancelled"}), "agent": frozenset({"succeeded", "failed", "stopped", "lost"})}
+_ENDED = {
+    "workflow": frozenset({"completed", "cancelled"}),
+    "agent": frozenset({"succeeded", "failed", "stopped", "lost"}),
+    # Its sandbox is stopped and its requests are withdrawn by the deletion.
+    "runtime": frozenset({"idle", "terminated"}),
+}
 # As many as one transaction erases, and as one redaction names.
 BATCH = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")

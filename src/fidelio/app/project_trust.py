@@ -1,7 +1,7 @@
 """What a directory would bring into use, and the decision of a person to trust it.
 
-A person trusts what was shown: the hashes that are stored are those of the blueprints in the list, not of files that may have
-changed while the person was reading.
+A person trusts what was shown: the hashes that are stored are those of the blueprints and environments in the list, not of
+files that may have changed while the person was reading.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, UnusableBlueprint
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import find_allowance, find_path_problem
+from fidelio.runtime.environments.files import DIRECTORY, EnvironmentFile, read_directory
 from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedBlueprint, TrustedDirectory, update_trust
 
 
 class ProjectContents(msgspec.Struct, frozen=True):
-    """What is in a directory: workflows, blueprints, a ledger. `problem`: why another user controls it."""
+    """What is in a directory: workflows, blueprints, environments, a ledger. `problem`: why another user controls it."""
 
     path: str
     workflows: tuple[str, ...]
@@ -33,6 +34,7 @@ class ProjectContents(msgspec.Struct, frozen=True):
     has_record: bool
     problem: str
     entries: tuple[TrustedDirectory, ...]
+    environments: tuple[EnvironmentFile, ...] = ()
 
 
 def inspect_directory(directory: Path) -> ProjectContents:
@@ -49,14 +51,16 @@ def inspect_directory(directory: Path) -> ProjectContents:
         has_record=any(brings_record(home.path) for home in homes),
         problem=next(filter(None, (find_path_problem(path) for path in (base, *(home.path for home in homes)))), ""),
         entries=tuple(_make_entries(base, homes)),
+        environments=tuple(file for home in homes for file in read_directory(home.path / DIRECTORY)),
     )
 
 
 def trust_contents(contents: ProjectContents) -> None:
-    """Trust the directory, and the blueprints as they were shown."""
+    """Trust the directory, and the blueprints and environments as they were shown."""
 
     def add(trust: Trust) -> Trust:
-        shown = tuple(TrustedBlueprint(blueprint.hash, blueprint.source) for blueprint in contents.blueprints)
+        readable = [file for file in contents.environments if file.hash]
+        shown = tuple(TrustedBlueprint(each.hash, each.source) for each in (*contents.blueprints, *readable))
         trust = _remove(trust, contents)
         for entry in contents.entries:
             trust = trust.with_directory(entry)

@@ -52,6 +52,10 @@ class Records:
         except SessionNotFound:
             return await self._find_by_name(text)
 
+    async def find_named(self, name: str, *, namespace: str) -> Session:
+        """Find a session by its name in a namespace. Raises `SessionNotFound`."""
+        return await self._ledger.session_by_name(name, namespace=namespace)
+
     async def _find_by_name(self, name: str) -> Session:
         """The name of an agent session is unique only in its project: it is found if no other project has it."""
         try:

@@ -12,6 +12,7 @@ from fidelio.app.records import ChainVerdict
 from fidelio.clock import format_iso
 from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.errors import Command, Hint, UsageProblem
+from fidelio.runtime.report import RuntimeReport
 from fidelio.surfaces.cli.context import (
     CliContext,
     describe_channel,
@@ -26,6 +27,7 @@ from fidelio.surfaces.cli.context import (
     supports_unicode,
     with_cli_context,
 )
+from fidelio.surfaces.cli.runtime_report import load_runtime_report, print_runtime_report, report_json
 from fidelio.surfaces.text import pad
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
@@ -61,6 +63,9 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
     """Compare SESSION with its definition: what was required, what happened, where they differ, who answered what.
 
     The definition is the one that the session started with. The hash chains of the session and its children are verified too.
+
+    A session of a sandbox has no definition: its report lists tools, commands, approvals and promoted files, and as
+    differences the calls whose end is unknown.
     """
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
@@ -70,7 +75,10 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
             "events": verdict.events,
             "head": verdict.head.hex(),
         }
-        print_json({**to_builtins(report), "differences": report.differences, "chain": proof})
+        body = report_json(report) if isinstance(report, RuntimeReport) else to_builtins(report)
+        print_json({**body, "differences": report.differences, "chain": proof})
+    elif isinstance(report, RuntimeReport):
+        print_runtime_report(report, verdict)
     else:
         _print_report(cli, report, verdict)
     return 1 if check and report.differences else 0
@@ -86,9 +94,11 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
         ]
 
 
-async def _load_report(cli: CliContext, session: str) -> tuple[Report, ChainVerdict]:
+async def _load_report(cli: CliContext, session: str) -> tuple[Report | RuntimeReport, ChainVerdict]:
     async with cli.records() as records:
         found = await records.find(session)
+        if found.kind == "runtime":
+            return await load_runtime_report(records, found), await records.verify(found.id)
         if found.kind != "workflow":
             raise UsageProblem(
                 f"Session {found.id} is a session of an agent: it follows no workflow that it could be compared with.",

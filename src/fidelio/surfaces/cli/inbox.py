@@ -14,7 +14,7 @@ from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import Command, Hint, RequestNotFound, SessionNotFound
-from fidelio.inbox import Inbox, require_person
+from fidelio.inbox import APPROVAL, Inbox, require_person
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -162,14 +162,15 @@ def print_item(item: InboxItem, program: str) -> None:
         print_line(line, _INDENT)
     if request.state == "open" and (summary := _summarize_variables(session)):
         _print_part("Variables:", summary)
-    _print_part("Question:", request.question, max_lines=_MAX_QUESTION)
+    # An approval covers the whole command, so all of it is shown, however long it is.
+    _print_part("Question:", request.question, max_lines=None if request.kind == APPROVAL else _MAX_QUESTION)
     _print_options(request)
     if request.answer.get("text"):
         _print_part("Answer:", request.answer["text"])
     _print_state(request, program)
 
 
-def _print_part(title: str, text: str, *, max_lines: int = MAX_LINES) -> None:
+def _print_part(title: str, text: str, *, max_lines: int | None = MAX_LINES) -> None:
     print_line(title, _INDENT)
     print_quote(text, _INDENT, max_lines=max_lines)
 
@@ -205,8 +206,9 @@ def request_json(request: Request) -> dict[str, Any]:
 def _context_lines(request: Request, session: Session) -> Iterator[str]:
     """Where the session is."""
     detail = request.detail
-    if session.kind == "agent" and (project := session.record.get("project")):
-        yield f"agent {quote_name(session.record.get('blueprint', ''))} in {quote_name(project, _MAX_PATH)}"
+    if session.kind in ("agent", "runtime") and (project := session.record.get("project")):
+        name = session.record.get("blueprint" if session.kind == "agent" else "agent", "")
+        yield f"agent {quote_name(name)} in {quote_name(project, _MAX_PATH)}"
     elif "workflow" in detail:
         iteration = f", iteration {int(detail['iteration'])}" if detail["iteration"] else ""
         yield f"in {' / '.join(quote_name(detail[part]) for part in ('workflow', 'activity', 'checkpoint'))}{iteration}"

@@ -72,7 +72,7 @@ class SandboxToolset(ToolHandlers):
     async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> AskPerson:
         """Put the request to the person at the client; the reply for a client that cannot ask says how to answer."""
         question = await context.ask(waiting.request)
-        how = context.render(Command("answer", waiting.request, "allow"))
+        how = context.render(Command("answer", waiting.request, "allow")).strip("`")
         return replace(question, waiting_reply=render_output({**waiting.output, "answerWith": how}))
 
 

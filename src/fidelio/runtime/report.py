@@ -1,0 +1,223 @@
+"""Report on a runtime session, folded from its events: tools, commands, approvals, promotions, sandboxes. Pure.
+
+A runtime session follows no definition, so there is nothing to compare it with. What counts as a difference is what its record
+leaves open: calls and commands whose end is unknown because a process died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fidelio.ledger.model import Event
+from fidelio.runtime import events as e
+
+# As many commands and approvals as a report lists; the counts are of all.
+LISTED = 200
+
+
+class ReportedTool(msgspec.Struct):
+    """How often a tool was called, and how many of the calls were refused or failed."""
+
+    calls: int = 0
+    errors: int = 0
+
+
+class ReportedCommand(msgspec.Struct):
+    """A command of the shell or of `bash`. `state`: running, completed or lost."""
+
+    id: str
+    at: int
+    tool: str
+    command: str
+    cwd: str
+    state: str = "running"
+    exit_code: int | None = None
+    timed_out: bool = False
+    duration_ms: int = 0
+
+
+class ReportedApproval(msgspec.Struct):
+    """A request for a person's yes. `state`: open, allow, deny, expired or dismissed; `used`: the call was carried out."""
+
+    request: str
+    at: int
+    tool: str
+    command: str = ""
+    state: str = "open"
+    by: str = ""
+    channel: str = ""
+    assurance: str = ""
+    after_ms: int = 0
+    comment: str = ""
+    used: bool = False
+
+
+class RuntimeReport(msgspec.Struct, kw_only=True):
+    """What happened in a session. `open_calls` are calls without a result."""
+
+    session: str
+    name: str = ""
+    role: str = "session"
+    agent: str = ""
+    project: str = ""
+    environment: str = ""
+    environment_version: int = 0
+    mount_mode: str = ""
+    mount_source: str = ""
+    started_at: int = 0
+    ended_at: int | None = None
+    ended_by: str = ""
+    levels: list[str] = msgspec.field(default_factory=list)
+    closed: list[str] = msgspec.field(default_factory=list)
+    tools: dict[str, ReportedTool] = msgspec.field(default_factory=dict)
+    commands: dict[str, ReportedCommand] = msgspec.field(default_factory=dict)
+    command_count: int = 0
+    approvals: dict[str, ReportedApproval] = msgspec.field(default_factory=dict)
+    allowed: list[str] = msgspec.field(default_factory=list)
+    promoted: list[str] = msgspec.field(default_factory=list)
+    hosts: dict[str, int] = msgspec.field(default_factory=dict)
+    redacted: int = 0
+    open_calls: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def differences(self) -> list[str]:
+        """What the record leaves open."""
+        calls = [f"The end of the call {call} of {tool} is unknown." for call, tool in self.open_calls.items()]
+        lost = [command for command in self.commands.values() if command.state == "lost"]
+        return [*calls, *(f"The end of the command {command.id} is unknown: {command.command}" for command in lost)]
+
+    def add(self, event: Event) -> None:
+        """Add an event. Events that a redaction has emptied are counted."""
+        if event.redacted:
+            self.redacted += 1
+        elif step := _STEPS.get(event.type):
+            step(self, event)
+
+
+def _start(report: RuntimeReport, event: Event) -> None:
+    report.started_at = event.time
+    names = ("role", "agent", "project")
+    for name in names:
+        setattr(report, name, event.body.get(name, getattr(report, name)))
+    _configure(report, event)
+
+
+def _configure(report: RuntimeReport, event: Event) -> None:
+    for name in ("environment", "environment_version", "mount_mode", "mount_source"):
+        setattr(report, name, event.body.get(name, getattr(report, name)))
+
+
+def _end(report: RuntimeReport, event: Event) -> None:
+    report.ended_at, report.ended_by = event.time, event.actor
+
+
+def _use_tool(report: RuntimeReport, event: Event) -> None:
+    name = str(event.body.get("name", ""))
+    report.tools.setdefault(name, ReportedTool()).calls += 1
+    report.open_calls[str(event.body.get("id", ""))] = name
+
+
+def _return_result(report: RuntimeReport, event: Event) -> None:
+    report.open_calls.pop(str(event.body.get("tool_use_id", "")), None)
+    if event.body.get("is_error"):
+        report.tools.setdefault(str(event.body.get("name", "")), ReportedTool()).errors += 1
+
+
+def _start_sandbox(report: RuntimeReport, event: Event) -> None:
+    level = str(event.body.get("level", ""))
+    if level not in report.levels:
+        report.levels.append(level)
+
+
+def _close_sandbox(report: RuntimeReport, event: Event) -> None:
+    report.closed = [*report.closed, str(event.body.get("reason", ""))][-LISTED:]
+
+
+def _use_network(report: RuntimeReport, event: Event) -> None:
+    host = str(event.body.get("host", ""))
+    report.hosts[host] = report.hosts.get(host, 0) + 1
+
+
+def _start_command(report: RuntimeReport, event: Event) -> None:
+    body = event.body
+    report.command_count += 1
+    words = (str(body.get("command", "")), *map(str, body.get("args", ())))
+    identifier = str(body.get("command_id", ""))
+    report.commands[identifier] = ReportedCommand(
+        identifier, event.time, str(body.get("tool", "")), " ".join(words), str(body.get("cwd", ""))
+    )
+    _drop_oldest(report.commands)
+
+
+def _end_command(report: RuntimeReport, event: Event) -> None:
+    body = event.body
+    command = report.commands.get(str(body.get("command_id", "")))
+    if command is not None:
+        command.state = str(body.get("state", "completed"))
+        command.exit_code = body.get("exit_code")
+        command.timed_out = bool(body.get("timed_out", False))
+        command.duration_ms = int(body.get("duration_ms", 0))
+
+
+def _request_approval(report: RuntimeReport, event: Event) -> None:
+    body = event.body
+    request = str(body.get("request", ""))
+    report.approvals[request] = ReportedApproval(request, event.time, str(body.get("tool", "")), str(body.get("command", "")))
+    _drop_oldest(report.approvals)
+
+
+def _answer(report: RuntimeReport, event: Event) -> None:
+    body = event.body
+    approval = report.approvals.get(str(body.get("request", "")))
+    if approval is not None:
+        approval.state = str(body.get("option", ""))
+        approval.by, approval.channel = str(body.get("by", "")), str(body.get("channel", ""))
+        approval.assurance, approval.after_ms = str(body.get("assurance", "")), int(body.get("after_ms", 0))
+        approval.comment = str(body.get("text", ""))
+
+
+def _use_approval(report: RuntimeReport, event: Event) -> None:
+    approval = report.approvals.get(str(event.body.get("request", "")))
+    if approval is not None:
+        approval.used = True
+
+
+def _end_approval(report: RuntimeReport, event: Event) -> None:
+    approval = report.approvals.get(str(event.body.get("request", "")))
+    if approval is not None and approval.state == "open":
+        approval.state = str(event.body.get("reason", "dismissed"))
+
+
+def _allow(report: RuntimeReport, event: Event) -> None:
+    report.allowed.append(f"{event.body.get('pattern', '')} (by {event.body.get('by', '')})")
+
+
+def _promote(report: RuntimeReport, event: Event) -> None:
+    report.promoted.append(str(event.body.get("target_path", "")))
+
+
+def _drop_oldest(entries: dict[str, ReportedCommand] | dict[str, ReportedApproval]) -> None:
+    if len(entries) > LISTED:
+        entries.pop(next(iter(entries)))
+
+
+_STEPS: Mapping[str, Callable[[RuntimeReport, Event], None]] = {
+    e.STARTED: _start,
+    e.CONFIGURED: _configure,
+    e.ENDED: _end,
+    e.TOOL_USE: _use_tool,
+    e.TOOL_RESULT: _return_result,
+    e.SANDBOX_STARTED: _start_sandbox,
+    e.SANDBOX_CLOSED: _close_sandbox,
+    e.NETWORK_USED: _use_network,
+    e.COMMAND_STARTED: _start_command,
+    e.COMMAND_ENDED: _end_command,
+    e.APPROVAL_REQUESTED: _request_approval,
+    e.REQUEST_ANSWERED: _answer,
+    e.APPROVAL_USED: _use_approval,
+    e.APPROVAL_ENDED: _end_approval,
+    e.PERMISSION_ALLOWED: _allow,
+    e.PROMOTED: _promote,
+}

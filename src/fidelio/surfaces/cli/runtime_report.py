@@ -1,0 +1,119 @@
+"""Printing of the report on a runtime session: tools, commands, approvals, promoted files, and what the record leaves open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from fidelio.app.records import ChainVerdict, Records
+from fidelio.clock import format_iso
+from fidelio.ledger.model import Session
+from fidelio.runtime.report import ReportedApproval, ReportedCommand, RuntimeReport
+from fidelio.surfaces.cli.context import describe_channel, escape_line, print_line, print_quote, quote_name
+
+_MAX_PATH, _MAX_COMMAND = 200, 400
+
+
+async def load_runtime_report(records: Records, session: Session) -> RuntimeReport:
+    """Fold the events of the session, page by page."""
+    report = RuntimeReport(session=session.id, name=session.name or "")
+    async for event in records.all_events(session.id):
+        report.add(event)
+    return report
+
+
+def report_json(report: RuntimeReport) -> dict[str, Any]:
+    """The report with lists instead of the mappings by id."""
+    listed = {"commands": list(report.commands.values()), "approvals": list(report.approvals.values())}
+    return {**to_builtins(report), **to_builtins(listed), "kind": "runtime", "differences": report.differences}
+
+
+def print_runtime_report(report: RuntimeReport, verdict: ChainVerdict) -> None:
+    """Print the report."""
+    for problem in verdict.problems:
+        print_line(f"! THE RECORD WAS CHANGED OUTSIDE OF FIDELIO: {escape_line(problem)}")
+    print_line(f"Session {report.session} of a sandbox, named {quote_name(report.name)}, agent {quote_name(report.agent)}")
+    print_line(f"started {format_iso(report.started_at)}, {_describe_end(report)}", "  ")
+    holds = "holds" if verdict.holds else "is intact, but what is stored beside it DIFFERS from it"
+    print_line(f"the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...", "  ")
+    for line in _facts(report):
+        print_line(line, "  ")
+    _print_tools(report)
+    _print_commands(report)
+    _print_approvals(report)
+    for title, entries in (("Allowed patterns", report.allowed), ("Promoted files", report.promoted)):
+        if entries:
+            click.echo(f"\n{title}")
+        for entry in entries:
+            print_line(quote_name(entry, _MAX_PATH), "  ")
+    click.echo()
+    for difference in report.differences:
+        print_line(f"! {escape_line(difference)}")
+    count = len(report.differences)
+    print_line(f"{count} call{'' if count == 1 else 's'} or commands whose end is unknown.")
+
+
+def _describe_end(report: RuntimeReport) -> str:
+    return "not ended" if report.ended_at is None else f"ended {format_iso(report.ended_at)} by {quote_name(report.ended_by)}"
+
+
+def _facts(report: RuntimeReport) -> list[str]:
+    facts = [f"project {quote_name(report.project, _MAX_PATH)}"]
+    if report.environment:
+        facts.append(f"environment {quote_name(report.environment)}, version {report.environment_version}")
+    if report.mount_mode:
+        facts.append(f"mounted as {quote_name(report.mount_mode)}: {quote_name(report.mount_source, _MAX_PATH)}")
+    if report.levels:
+        facts.append(f"isolation: {', '.join(map(quote_name, report.levels))}")
+    facts += [f"the sandbox was closed: {quote_name(reason, _MAX_PATH)}" for reason in report.closed]
+    facts += [f"connected {count} times to {quote_name(host)}" for host, count in report.hosts.items()]
+    return [*facts, *([f"! {report.redacted} events were redacted"] if report.redacted else [])]
+
+
+def _print_tools(report: RuntimeReport) -> None:
+    if report.tools:
+        click.echo("\nTools")
+    for name, tool in sorted(report.tools.items()):
+        errors = f", {tool.errors} refused or failed" if tool.errors else ""
+        print_line(f"{quote_name(name)}: {tool.calls} call{'' if tool.calls == 1 else 's'}{errors}", "  ")
+
+
+def _print_commands(report: RuntimeReport) -> None:
+    if report.commands:
+        click.echo("\nCommands")
+    if (omitted := report.command_count - len(report.commands)) > 0:
+        print_line(f"{omitted} older ones are not listed", "  ")
+    for command in report.commands.values():
+        where = quote_name(command.cwd, _MAX_PATH)
+        print_line(f"{format_iso(command.at)}  {quote_name(command.tool)} in {where}: {_describe_exit(command)}", "  ")
+        print_quote(command.command, "    ")
+
+
+def _describe_exit(command: ReportedCommand) -> str:
+    if command.state != "completed":
+        return {"running": "not ended", "lost": "END UNKNOWN"}.get(command.state, quote_name(command.state))
+    how = "timed out" if command.timed_out else f"exit code {command.exit_code}"
+    return f"{how} after {command.duration_ms / 1000:.1f} s"
+
+
+def _print_approvals(report: RuntimeReport) -> None:
+    if report.approvals:
+        click.echo("\nApprovals")
+    for approval in report.approvals.values():
+        print_line(f"{format_iso(approval.at)}  {approval.request}  {quote_name(approval.tool)}: {_describe(approval)}", "  ")
+        print_quote(approval.command[:_MAX_COMMAND], "    ")
+        if approval.comment:
+            print_line("comment:", "    ")
+            print_quote(approval.comment, "    ")
+
+
+def _describe(approval: ReportedApproval) -> str:
+    if approval.state == "open":
+        return "waits for an answer"
+    if not approval.by:
+        return quote_name(approval.state)
+    how = describe_channel(approval.channel, approval.assurance)
+    used = "carried out" if approval.used else "nothing was carried out"
+    return f"{quote_name(approval.state)}: {how}after {approval.after_ms / 1000:.1f} s, by {quote_name(approval.by)}; {used}"
