@@ -33,11 +33,14 @@ class CommandRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str
     cwd: str
     started_at: int
+    start_seq: int = 0
     state: CommandState = "running"
     args: tuple[str, ...] = ()
     incarnation: str = ""
+    # Digests of the variables that it got, until it has ended.
+    variables: dict[str, str] = {}
     exit_code: int | None = None
-    signal: int | None = None
+    signal: str | None = None
     timed_out: bool = False
     duration_ms: int = 0
     ended_at: int = 0
@@ -53,6 +56,8 @@ class ShellRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     cwd: str = WORKSPACE
+    # The event of the last change that was not made by a command.
+    cwd_seq: int = 0
     variables: dict[str, str] = {}
     shell_id: str = ""
     incarnation: str = ""
@@ -111,7 +116,8 @@ def _close_shell(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
 
 
 def _change_cwd(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
-    return replace(shell, cwd=event.body.get("cwd") or shell.cwd)
+    seq = shell.cwd_seq if event.body.get("by_command", False) else event.seq
+    return replace(shell, cwd=event.body.get("cwd") or shell.cwd, cwd_seq=seq)
 
 
 def _change_variables(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
@@ -134,7 +140,9 @@ def read_started(event: RecordEvent) -> CommandRecord:
         cwd=body.get("cwd", ""),
         args=tuple(str(word)[:PREVIEW] for word in body.get("args", ())[:RECENT_COMMANDS]),
         incarnation=body.get("incarnation", ""),
+        variables=dict(body.get("variables", {})),
         started_at=event.time,
+        start_seq=event.seq,
     )
 
 
@@ -146,8 +154,9 @@ def read_ended(command: CommandRecord, event: RecordEvent) -> CommandRecord:
     return replace(
         command,
         state=body["state"],
+        variables={},
         exit_code=body.get("exit_code"),
-        signal=body.get("signal"),
+        signal=body.get("signal") or None,
         timed_out=body.get("timed_out", False),
         duration_ms=body.get("duration_ms", 0),
         ended_at=event.time,
