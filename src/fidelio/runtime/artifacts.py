@@ -7,10 +7,9 @@ or a path of the host.
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import logging
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.permissions.posture import describe_permissions
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.shell.history import load_output
-from fidelio.runtime.shell.views import render_command, render_output, render_state
+from fidelio.runtime.shell.views import SHOWN_COMMANDS, render_command, render_output, render_state
 from fidelio.runtime.tools.definitions import SANDBOX_TOOLS
 from fidelio.runtime.tools.model import ToolCall
 from fidelio.runtime.vaults import describe_vault, list_attached
@@ -32,6 +31,7 @@ from fidelio.sandbox.model import RUNTIME_LINK, SandboxSpec
 _log = logging.getLogger(__name__)
 # Written with every session: if it is missing, the others are too.
 _FIRST = "session-runtime.json"
+_PAGE = 4096
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ def _explain_posture(body: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_history(subject: Subject) -> Mapping[str, Any]:
-    commands = [render_command(command) for command in subject.record.shell.commands]
+    commands = [render_command(command) for command in subject.record.shell.commands[:SHOWN_COMMANDS]]
     return {"cwd": subject.record.shell.cwd, "count": len(commands), "commands": commands}
 
 
@@ -207,7 +207,7 @@ ARTIFACTS = (
     Artifact("staged-substrate.json", lambda r: r.drafts, _describe_drafts),
     Artifact(
         "permission-posture.json",
-        lambda r: (r.approvals, r.shell, r.policies, r.allowed),
+        lambda r: (r.approvals, r.policies, r.allowed, r.shell.cwd, r.shell.is_open, r.shell.running),
         lambda s: describe_permissions(s.record, None, s.tools),
         _explain_posture,
     ),
@@ -232,7 +232,8 @@ async def write_artifacts(call: ToolCall) -> None:
     subject = await _load_subject(call)
     texts = {name: text for artifact in changed for name, text in _render(artifact, subject).items()}
     try:
-        await asyncio.to_thread(_write, directory, texts)
+        # A few small files: a thread would cost more than the writing.
+        _write(directory, texts)
     except OSError as error:
         _log.warning("The files that describe session %s cannot be written: %s.", call.session.id, error.strerror)
 
@@ -253,9 +254,39 @@ def _render(artifact: Artifact, subject: Subject) -> dict[str, str]:
 
 
 def _write(directory: Path, texts: Mapping[str, str]) -> None:
-    for name, text in texts.items():
-        draft = directory / f".{secrets.token_hex(8)}"
-        draft.write_text(text, "utf-8", errors="replace")
-        # The sandbox may run as another user than this process.
-        draft.chmod(0o644)
-        os.replace(draft, directory / name)  # noqa: PTH105  # in one step, so that a reader sees the old or the new text
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Another process may serve the same session.
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for name, text in texts.items():
+            _write_file(handle, name, text.encode(errors="replace"))
+    finally:
+        os.close(handle)
+
+
+def _write_file(directory: int, name: str, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new one.
+
+    A single page is written in place, padded with blank lines until the rest is cut off. A rename makes ext4 write the file to
+    disk at once: 0.5 ms for each of the five files that every command changes. Longer contents are renamed into place.
+    """
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
+    try:
+        size = os.fstat(file).st_size
+        if max(size, len(content)) <= _PAGE:
+            os.pwrite(file, content.ljust(size, b"\n"), 0)
+            os.ftruncate(file, len(content))
+            # The sandbox may run as another user than this process, whatever the umask is.
+            os.fchmod(file, 0o644)
+            return
+    finally:
+        os.close(file)
+    _rename_into_place(directory, name, content)
+
+
+def _rename_into_place(directory: int, name: str, content: bytes) -> None:
+    draft = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
+    with os.fdopen(draft, "wb") as file:
+        file.write(content)
+        os.fchmod(draft, 0o644)
+    os.replace(f".{name}", name, src_dir_fd=directory, dst_dir_fd=directory)
