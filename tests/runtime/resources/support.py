@@ -35,6 +35,13 @@ from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import FileKeys
 from tests.support.ledgers import MovingClock
 
+
+def change_owner(directory: Path, uid: int) -> None:
+    """Give a directory and everything in it to a user. Links are not followed."""
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, uid, uid, follow_symlinks=False)
+
+
 Reply = Callable[[SandboxSpec, Mapping[str, Any]], Mapping[str, Any]]
 
 
