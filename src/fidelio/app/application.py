@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fidelio.conductor.context import ProgressEvent
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
     from fidelio.orchestrator.service.service import AgentService
+    from fidelio.sandbox.host.client import SandboxClient
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
 
@@ -89,6 +90,7 @@ class Application:
         self._workflows: WorkflowService | None = None
         self._agents: AgentService | None = None
         self._blueprints: BlueprintCatalogue | None = None
+        self._sandboxes: SandboxClient | None = None
 
     async def workflows(self) -> WorkflowService:
         """The workflow service."""
@@ -144,12 +146,29 @@ class Application:
             return await has_active_runs(open_agents(self.settings, await self._open_ledger()).context)
 
     async def work_until_idle(self, seconds: float) -> None:
-        """Run agents in this process until nothing was left to do for `seconds`."""
+        """Run agents and host sandboxes in this process until nothing was left to do for `seconds`."""
         from fidelio.app.agents import open_agents, work_until_idle  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         async with self._open_lock:
             service = open_agents(self.settings, await self._open_ledger())
-        await work_until_idle(service.context, seconds)
+        await work_until_idle(service.context, seconds, self._open_sandbox_host)
+
+    async def host_sandboxes(self) -> None:
+        """Host the sandboxes of the home until the application is closed, unless another process does.
+
+        Not below an agent: they would be stopped with it. There the first call starts the background worker.
+        """
+        if not identify_process().is_agent:
+            await self._resources.enter_async_context(self._open_sandbox_host())
+
+    def sandboxes(self) -> SandboxClient:
+        """The sandboxes of the home, whichever process hosts them. Starts nothing by itself."""
+        from fidelio.app.sandboxes import open_sandboxes  # noqa: PLC0415  # brings the sandboxes, 30 ms
+
+        if self._sandboxes is None:
+            self._sandboxes = open_sandboxes(self.settings)
+            self._resources.push_async_callback(self._sandboxes.close)
+        return self._sandboxes
 
     def blueprints(self) -> BlueprintCatalogue:
         """The catalogue of agent blueprints. Opens neither ledger nor home."""
@@ -240,6 +259,9 @@ class Application:
         known = {session.id for session in agents}
         others = [session for session in sessions if session.id not in known]
         retained: tuple[str, ...] = ()
+        for session in others:
+            if session.kind == "runtime":
+                await self.sandboxes().stop(session.id)
         # Agents first: if the rest fails, what is left still names what it belonged to.
         if agents:
             service = await self.agents(host=False)
@@ -301,6 +323,11 @@ class Application:
         else:
             self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service
+
+    def _open_sandbox_host(self) -> AbstractAsyncContextManager[Callable[[], bool]]:
+        from fidelio.app.sandboxes import host_sandboxes  # noqa: PLC0415  # brings the sandboxes, 30 ms
+
+        return host_sandboxes(self.settings.home)
 
     def _workflow_server(self) -> McpServer:
         """The MCP server that gives a worker the same workflows and the same ledger."""

@@ -11,9 +11,10 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
@@ -58,15 +59,27 @@ _POLL_SECONDS = 0.5
 _WORKERS: list[subprocess.Popen[bytes]] = []
 
 
-async def work_until_idle(context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS) -> None:
+# Other work of the same process, which says whether it has something to do.
+Companion: TypeAlias = Callable[[], AbstractAsyncContextManager[Callable[[], bool]]]
+
+
+@asynccontextmanager
+async def _no_companion() -> AsyncIterator[Callable[[], bool]]:
+    yield lambda: False
+
+
+async def work_until_idle(
+    context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS, companion: Companion = _no_companion
+) -> None:
     """Host agents until none was queued or active for `idle_seconds`. Returns at once if another worker runs.
 
+    The companion runs meanwhile, and the worker does not end while it is busy.
     Raises `HomeProblem` soon after the home was deleted, once all agents of this process have ended.
     """
     lock = worker_lock(context.home)
     while lock.acquire():
         try:
-            await _host_until_idle(context, idle_seconds)
+            await _host_until_idle(context, idle_seconds, companion)
         finally:
             lock.release()
         # A worker that was spawned for a new run may have found the lock held and exited, so check once more after the release.
@@ -74,11 +87,11 @@ async def work_until_idle(context: OrchestratorContext, idle_seconds: float = ID
             return
 
 
-async def _host_until_idle(context: OrchestratorContext, idle_seconds: float) -> None:
+async def _host_until_idle(context: OrchestratorContext, idle_seconds: float, companion: Companion) -> None:
     home, left = context.home, tuple[str, ...]()
     with watch_home(home) as is_there:
-        async with AgentHost(context) as host:
-            async for _ in _poll_until_idle(context, host, idle_seconds):
+        async with AgentHost(context) as host, companion() as is_busy:
+            async for _ in _poll_until_idle(context, host, idle_seconds, is_busy):
                 if not is_there():
                     left = host.runs
                     break
@@ -100,14 +113,16 @@ async def _end_with_home(context: OrchestratorContext, run: str) -> None:
         await finish_run(context, await context.unit.load(session_of_run(run)), ending, actor="worker")
 
 
-async def _poll_until_idle(context: OrchestratorContext, host: AgentHost, idle_seconds: float) -> AsyncIterator[None]:
+async def _poll_until_idle(
+    context: OrchestratorContext, host: AgentHost, idle_seconds: float, is_busy: Callable[[], bool]
+) -> AsyncIterator[None]:
     """Yield repeatedly, until there was nothing to do for `idle_seconds`."""
     loop = asyncio.get_running_loop()
     busy_at = loop.time()
     while loop.time() - busy_at < idle_seconds:
         await asyncio.sleep(min(_POLL_SECONDS, idle_seconds))
         yield
-        if host.runs or await has_active_runs(context):
+        if host.runs or is_busy() or await has_active_runs(context):
             busy_at = loop.time()
 
 

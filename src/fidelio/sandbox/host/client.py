@@ -320,14 +320,22 @@ async def _request(link: HostLink, operation: Operation, kind: type[T]) -> T:
 
 
 async def _wait_for_reply(reply: asyncio.Future[T], timeout: float) -> T:
+    # Cheaper than `asyncio.timeout`, which cancels the task; this path is taken by every file action.
+    deadline = asyncio.get_running_loop().call_later(timeout, _expire, reply, timeout)
     try:
-        async with asyncio.timeout(timeout):
-            return await reply
-    except TimeoutError as error:
-        raise SandboxLost(
-            f"The sandbox did not reply within {timeout:g} seconds.",
-            remedy="Whether the action took place is unknown: look before you repeat it.",
-        ) from error
+        return await reply
+    finally:
+        deadline.cancel()
+
+
+def _expire(reply: asyncio.Future[T], timeout: float) -> None:
+    if not reply.done():
+        reply.set_exception(
+            SandboxLost(
+                f"The sandbox did not reply within {timeout:g} seconds.",
+                remedy="Whether the action took place is unknown: look before you repeat it.",
+            )
+        )
 
 
 def _decode_result(payload: bytes | bytearray) -> ActionResult:

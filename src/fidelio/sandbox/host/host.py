@@ -76,6 +76,7 @@ class SandboxHost:
         self._logs = ConnectionLogs()
         # What the sessions used that were stopped for it.
         self._excess: dict[str, DiskUsage] = {}
+        self._settled = asyncio.Event()
         self.pool = self._make_pool()
 
     @property
@@ -93,6 +94,7 @@ class SandboxHost:
     async def serve(self, until: asyncio.Event) -> None:
         """Host until the event is set. Where another process is the host, wait a moment and return."""
         if not self._lock.acquire():
+            self._settled.set()
             await sleep_until(_RETRY_SECONDS, until=until)
             return
         try:
@@ -100,7 +102,12 @@ class SandboxHost:
             self.pool = self._make_pool()
             await self._serve(until)
         finally:
+            self._settled.set()
             self._lock.release()
+
+    async def wait_until_settled(self) -> None:
+        """Return when this process listens, when another one is the host, or when hosting has failed for the first time."""
+        await self._settled.wait()
 
     async def read_level(self) -> LevelReport:
         """The level of this machine. Detected again while it offers no commands, because a person may install what it lacks."""
@@ -134,6 +141,7 @@ class SandboxHost:
             "Watching the disk usage of sandboxes": partial(self._watch_disk, until),
         }
         tasks = [asyncio.create_task(restart_on_failure(call, name=name, until=until)) for name, call in work.items()]
+        self._settled.set()
         try:
             await until.wait()
         finally:

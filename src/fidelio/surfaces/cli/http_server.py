@@ -85,6 +85,7 @@ def run_server(
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
             await application.keep_anchoring(schedule)
+            await application.host_sandboxes()
 
             async def welcome(url: str) -> None:
                 _print_welcome(url, cli.program, token)
