@@ -124,7 +124,9 @@ class Calls:
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, digest: str
     ) -> WaitingForPerson:
         cwd, now = _effective_cwd(resolved, call.record), self._context.clock()
-        new = request_approval(resolved.definition, resolved.arguments, preparation, call.spec, digest=digest, cwd=cwd, now=now)
+        new = request_approval(
+            resolved.definition, resolved.arguments, preparation, call.spec, call_id=call.id, digest=digest, cwd=cwd, now=now
+        )
         await self._journal.open_request(call, digest, new.request, new.event)
         await write_artifacts(call)
         return WaitingForPerson(new.request.id, describe_waiting(call.record.approvals[new.request.id], resolved.name))

@@ -54,6 +54,7 @@ def request_approval(
     preparation: Preparation,
     spec: SandboxSpec,
     *,
+    call_id: str,
     digest: str,
     cwd: str,
     now: int,
@@ -72,7 +73,7 @@ def request_approval(
         "digest": digest,
     }
     # A key is used once per session, and the same call may be asked again after a denial.
-    opened = open_request(APPROVAL, f"{digest[:32]}:{now}", question, _OPTIONS, detail, expires_at=expires)
+    opened = open_request(APPROVAL, f"{digest[:32]}:{call_id}", question, _OPTIONS, detail, expires_at=expires)
     body = {
         "request": opened.id,
         "digest": digest,

@@ -1,0 +1,271 @@
+"""How a call is carried out and recorded, and how sessions are opened and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fidelio.errors import SandboxLost, SessionNotFound, UsageProblem
+from fidelio.ledger.audit import verify_session
+from fidelio.runtime import events as e
+from fidelio.runtime.record import RuntimeRecords
+from fidelio.runtime.service import SessionRequest
+from tests.runtime.calls.conftest import DONE, Session
+from tests.support import proves
+
+
+@proves("runtime.intent")
+async def test_a_call_that_only_reads_is_one_commit_and_one_with_an_effect_is_two(session: Session) -> None:
+    await session.finish("read", path="a")
+    await session.finish("write", path="a", content="x")
+
+    calls = [kind for kind in await session.types() if kind.startswith("agent.")]
+    assert calls == [e.TOOL_USE, e.TOOL_RESULT] * 2
+    assert (await verify_session(session.ledger, session.id)).problems == ()
+
+
+@proves("runtime.intent")
+async def test_a_sandbox_that_ends_during_the_effect_leaves_the_call_on_record_with_an_unknown_end(session: Session) -> None:
+    def lose(_: dict[str, Any]) -> dict[str, Any]:
+        raise SandboxLost("The sandbox ended before it replied.")
+
+    session.sandboxes.replies["write_text"] = lose
+    failed = await session.finish("write", path="a", content="x")
+
+    assert failed.output["error"]["code"] == "sandbox.lost"
+    assert (await session.types())[-2:] == [e.TOOL_USE, e.TOOL_RESULT] or e.TOOL_RESULT in await session.types()
+    assert [action for action in session.sandboxes.actions if action == "write_text"] == ["write_text"]
+
+
+@proves("runtime.arguments")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("read", {}, "path"),
+        ("read", {"path": 5}, "path"),
+        ("read", {"path": "a", "lines": 3}, "lines"),
+        ("read", {"path": "a", "lineCount": 0}, "lineCount"),
+        ("glob", {"path": "a", "pattern": "*", "kind": "link"}, "kind"),
+        ("shell_run", {"command": ""}, "command"),
+        ("shell_run", {"command": "x", "timeoutMs": 10**9}, "timeoutMs"),
+        ("write", {"path": "a", "content": None}, "content"),
+        ("sandbox_execute", {"name": "run_shell", "input": {"command": 5}}, "command"),
+        ("sandbox_execute", {"name": "stat", "input": {"path": ["a"]}}, "path"),
+        ("permissions_check", {"toolName": "x", "toolArgs": []}, "toolArgs"),
+    ],
+    ids=str,
+)
+async def test_wrong_arguments_are_refused_by_name_and_recorded(
+    session: Session, tool: str, arguments: dict[str, Any], named: str
+) -> None:
+    refused = await session.finish(tool, **arguments)
+
+    assert refused.is_error
+    assert named in refused.output["error"]["message"]
+    assert (await session.types())[-2:] == [e.TOOL_USE, e.TOOL_RESULT]
+    assert session.sandboxes.calls == []
+
+
+@proves("runtime.arguments")
+@pytest.mark.parametrize("tool", ["nothing", "", "read\n", "../read", "x" * 5_000])
+async def test_an_unknown_tool_is_refused_with_those_that_exist(session: Session, tool: str) -> None:
+    refused = await session.finish(tool)
+
+    assert refused.output["error"]["code"] == "unknown_tool"
+    assert "shell_describe" in refused.output["error"]["message"]
+
+
+@proves("runtime.arguments")
+async def test_a_tool_that_the_caller_does_not_have_is_unknown_to_it(session: Session) -> None:
+    refused = await session.service.call(session.id, "write", {"path": "a", "content": "x"}, tools=frozenset({"read"}))
+
+    assert refused.output["error"]["code"] == "unknown_tool"
+    assert session.sandboxes.calls == []
+
+
+@proves("runtime.actions", "runtime.policy")
+async def test_an_action_asks_exactly_as_its_tool_does_and_shares_its_approval(session: Session) -> None:
+    request = await session.ask("sandbox_execute", name="run_shell", input={"command": "make"})
+    assert await session.ask("shell_run", command="make") == request
+
+    await session.answer(request, "allow")
+    await session.finish("sandbox_execute", name="run_shell", input={"command": "make"})
+
+    assert session.ran == ["make"]
+    assert (await session.service.load(session.id)).record.shell.commands[0].command == "make"
+
+
+@proves("runtime.actions")
+async def test_an_action_without_a_tool_runs_as_it_is(session: Session) -> None:
+    done = await session.finish("sandbox_execute", name="stat", input={"path": "/workspace"})
+
+    assert done.output == {
+        "ok": True,
+        "name": "stat",
+        "text": "stat",
+        "output": {"path": "/workspace", "kind": "directory"},
+    }
+
+
+@proves("runtime.actions")
+@pytest.mark.parametrize("name", ["read_bytes", "write_bytes", "remove", "digest", "list_tree", "configure", "x"])
+async def test_what_only_the_host_may_do_is_no_action(session: Session, name: str) -> None:
+    refused = await session.finish("sandbox_execute", name=name, input={"path": "/workspace"})
+
+    assert refused.output["error"]["code"] == "unknown_action"
+
+
+@proves("runtime.policy")
+async def test_auto_runs_the_projection_of_a_reading_command_and_asks_for_others(session: Session) -> None:
+    await session.service.set_policy(session.id, "shell_run", "auto", by="person:ada")
+
+    done = await session.finish("shell_run", command="cat notes.md")
+    await session.ask("shell_run", command="cat notes.md > copy")
+
+    assert done.output["name"] == "read_text"
+    assert session.sandboxes.actions == ["read_text"]
+    assert session.ran == []
+
+
+@proves("runtime.patterns")
+async def test_an_allowed_pattern_lets_commands_run_until_it_ends(session: Session) -> None:
+    await session.service.allow_pattern(session.id, "pytest *", by="person:ada", seconds=60)
+
+    await session.finish("shell_run", command="pytest -q")
+    await session.ask("shell_run", command="pytest -q; rm x")
+    session.clock.now += 60_000
+    await session.ask("shell_run", command="pytest -q")
+
+    assert session.ran == ["pytest -q"]
+
+
+@proves("runtime.policy")
+@pytest.mark.parametrize(("tool", "policy"), [("nothing", "auto"), ("read", "sometimes"), ("", "")])
+async def test_a_policy_that_makes_no_sense_is_refused(session: Session, tool: str, policy: str) -> None:
+    with pytest.raises(UsageProblem, match="Use one of"):
+        await session.service.set_policy(session.id, tool, policy, by="person:ada")
+
+
+@proves("runtime.arguments")
+async def test_the_value_of_a_variable_is_in_no_event_and_no_request(session: Session) -> None:
+    await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret")
+    await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret", more="x")
+    await session.service.set_policy(session.id, "shell_set_env", "always_ask", by="person:ada")
+    request = await session.ask("shell_set_env", key="OTHER", value="hunter2-secret")
+
+    stored = [repr(event) for event in await session.ledger.events()]
+    assert not [text for text in stored if "hunter2" in text]
+    assert "hunter2" not in repr(await session.ledger.request(request))
+
+
+@proves("runtime.sessions")
+async def test_a_session_is_found_again_by_its_name(session: Session, tmp_path: Path) -> None:
+    again = await session.service.open_session(SessionRequest(project=str(tmp_path)))
+    other = await session.service.open_session(SessionRequest(project=str(tmp_path), name="other"))
+
+    assert again == session.id
+    assert other != session.id
+
+
+@proves("runtime.sessions")
+async def test_processes_that_open_a_session_at_once_get_the_same_one(session: Session, tmp_path: Path) -> None:
+    request = SessionRequest(project=str(tmp_path), name="raced")
+
+    opened = await asyncio.gather(*(session.service.open_session(request) for _ in range(8)))
+
+    assert len(set(opened)) == 1
+    directories = {path.name for path in (tmp_path / "home" / "sandboxes").iterdir()}
+    assert (await session.service.load(opened[0])).record.directory in directories
+
+
+@proves("runtime.sessions")
+async def test_a_session_is_not_changed_silently_by_opening_it(session: Session, tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="another agent"):
+        await session.service.open_session(SessionRequest(project=str(tmp_path), agent="writer"))
+
+
+@proves("runtime.sessions")
+@pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 61, "ü", "a\n"])
+async def test_a_name_that_is_none_is_refused(session: Session, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageProblem, match="is not a name"):
+        await session.service.open_session(SessionRequest(project=str(tmp_path), name=name))
+
+
+@proves("runtime.sessions")
+async def test_ending_a_session_ends_its_sandbox_and_what_it_asks_for(session: Session) -> None:
+    await session.finish("read", path="a")
+    request = await session.ask("shell_run", command="make")
+
+    await session.service.end_session(session.id, by="person:ada")
+
+    assert await session.sandboxes.state(session.id) is None
+    assert (await session.ledger.request(request)).state == "dismissed"
+    with pytest.raises(SessionNotFound, match="ended"):
+        await session.call("read", path="a")
+
+
+@proves("runtime.artifacts")
+async def test_the_files_of_a_session_follow_its_record(session: Session, tmp_path: Path) -> None:
+    record = (await session.service.load(session.id)).record
+    files = tmp_path / "home" / "sandboxes" / record.directory / "runtime"
+    await session.finish("read", path="a")
+    unchanged = (files / "managed-tools.json").stat().st_mtime_ns
+
+    request = await session.ask("shell_run", command="make")
+    posture = json.loads((files / "permission-posture.json").read_text())
+
+    assert posture["pendingToolConfirmationRequest"]["requestId"] == request
+    assert request in (files / "permission-posture.md").read_text()
+    assert (files / "managed-tools.json").stat().st_mtime_ns == unchanged
+    assert {path.name for path in files.iterdir()} >= {
+        *("session-runtime.json", "session-runtime.md", "managed-tools.json", "permissions.json", "permissions.md"),
+        *("permission-posture.json", "permission-posture.md", "environment.json", "vaults.json", "staged-substrate.json"),
+        *("shell-state.json", "shell-history.json", "shell-history.md", "shell-last-output.json", "shell-last-output.md"),
+    }
+
+
+@proves("runtime.artifacts")
+async def test_no_file_of_a_session_names_a_path_of_the_host_or_a_value(session: Session, tmp_path: Path) -> None:
+    await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret")
+    await session.answer(await session.ask("shell_run", command="make"), "allow")
+    await session.finish("shell_run", command="make")
+
+    record = (await session.service.load(session.id)).record
+    files = tmp_path / "home" / "sandboxes" / record.directory / "runtime"
+    for file in files.iterdir():
+        assert str(tmp_path) not in file.read_text(), file
+        assert "hunter2" not in file.read_text(), file
+        assert file.stat().st_mode & 0o777 == 0o644, file
+
+
+def print_text(text: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {**DONE, "commandId": arguments["commandId"], "stdout": text}
+
+
+@proves("runtime.artifacts")
+async def test_a_long_output_and_a_short_one_after_it_are_written_whole(session: Session, tmp_path: Path) -> None:
+    record = (await session.service.load(session.id)).record
+    file = tmp_path / "home" / "sandboxes" / record.directory / "runtime" / "shell-last-output.json"
+    await session.service.set_policy(session.id, "shell_run", "always_allow", by="person:ada")
+    for size in (9_000, 3, 3_000, 9_001):
+        session.sandboxes.replies["run_shell"] = partial(print_text, "x" * size)
+        await session.finish("shell_run", command="make")
+
+        assert len(json.loads(file.read_text())["lastCommand"]["stdout"]) == size
+
+
+@proves("runtime.record")
+async def test_the_record_is_verified_against_the_events(session: Session) -> None:
+    session.ledger.record_type = lambda _: RuntimeRecords()
+    await session.answer(await session.ask("shell_run", command="make"), "allow")
+    await session.finish("shell_run", command="make")
+
+    verdict = await verify_session(session.ledger, session.id)
+
+    assert verdict.problems == ()
+    assert verdict.events == len(await session.types())
