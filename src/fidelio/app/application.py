@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fidelio.conductor.context import ProgressEvent
     from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
     from fidelio.orchestrator.service.service import AgentService
+    from fidelio.runtime.service import RuntimeService
     from fidelio.sandbox.host.client import SandboxClient
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import CallResult
@@ -91,6 +92,7 @@ class Application:
         self._agents: AgentService | None = None
         self._blueprints: BlueprintCatalogue | None = None
         self._sandboxes: SandboxClient | None = None
+        self._runtime: RuntimeService | None = None
 
     async def workflows(self) -> WorkflowService:
         """The workflow service."""
@@ -137,6 +139,14 @@ class Application:
                 with self._reporting_failure():
                     self._agents = await self._open_agents(host=host)
             return self._agents
+
+    async def runtime(self) -> RuntimeService:
+        """The service of runtime sessions. Starts no sandbox by itself."""
+        async with self._open_lock:
+            if self._runtime is None:
+                with self._reporting_failure():
+                    self._runtime = await self._open_runtime()
+            return self._runtime
 
     async def has_active_agents(self) -> bool:
         """Whether any run is queued or running."""
@@ -323,6 +333,12 @@ class Application:
         else:
             self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service
+
+    async def _open_runtime(self) -> RuntimeService:
+        from fidelio.runtime import service  # noqa: PLC0415  # brings the runtime and the parser of commands, 80 ms
+
+        ledger, home = await self._open_ledger(), self.settings.home
+        return service.RuntimeService(service.RuntimeContext(ledger, now_ms, home, self.sandboxes(), self.keys))
 
     def _open_sandbox_host(self) -> AbstractAsyncContextManager[Callable[[], bool]]:
         from fidelio.app.sandboxes import host_sandboxes  # noqa: PLC0415  # brings the sandboxes, 30 ms

@@ -26,7 +26,7 @@ from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
 from fidelio.sandbox.directory import create_directory, remove_directory
 
-__all__ = ["CallOutcome", "Finished", "RuntimeService", "SessionRequest", "WaitingForPerson"]
+__all__ = ["CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
 
 MAX_PATTERN_SECONDS = 30 * 24 * 60 * 60
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
