@@ -118,6 +118,15 @@ class TestClock:
         self.now += int(minutes * 60_000) + ms
 
 
+async def connect_socket(path: Path, *, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a unix socket. The directories of tests are longer than its address may be."""
+    directory = os.open(path.parent, os.O_PATH)
+    try:
+        return await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{path.name}", limit=limit)
+    finally:
+        os.close(directory)
+
+
 class HostHarness:
     """A home with a host of fake sandboxes in this process."""
 

@@ -17,7 +17,7 @@ from fidelio.sandbox.host.client import SOCKET_NAME, HostLink, open_link
 from fidelio.sandbox.host.operations import Attach, OperationReply
 from fidelio.sandbox.inside.frames import HEADER, MAX_PAYLOAD
 from fidelio.sandbox.model import SandboxSpec
-from tests.sandbox.host.fakes import HostHarness
+from tests.sandbox.host.fakes import HostHarness, connect_socket
 from tests.support import proves
 from tests.support.users import as_other_user, needs_root, open_to_all
 
@@ -29,7 +29,7 @@ async def reply_to(link: HostLink, payload: bytes) -> OperationReply:
 
 async def send_raw(harness: HostHarness, data: bytes) -> bytes:
     """Everything that the host answers until it closes the connection."""
-    reader, writer = await asyncio.open_unix_connection(harness.home.path / SOCKET_NAME)
+    reader, writer = await connect_socket(harness.home.path / SOCKET_NAME)
     try:
         writer.write(data)
         async with asyncio.timeout(10):
@@ -56,7 +56,8 @@ async def test_another_user_is_refused_even_if_the_file_lets_him_connect(harness
     program = (
         "connection = socket.socket(socket.AF_UNIX)\n"
         "connection.settimeout(20)\n"
-        "connection.connect(sys.argv[1])\n"
+        "os.chdir(os.path.dirname(sys.argv[1]))\n"
+        "connection.connect(os.path.basename(sys.argv[1]))\n"
         "try:\n"
         "    connection.sendall(bytes.fromhex(sys.argv[2]))\n"
         "    print(connection.recv(1000))\n"
@@ -76,10 +77,11 @@ async def test_another_user_is_refused_even_if_the_file_lets_him_connect(harness
 
 
 @proves("sandbox.one-host")
-async def test_a_socket_that_a_killed_host_has_left_is_replaced(harness: HostHarness) -> None:
+async def test_a_socket_that_a_killed_host_has_left_is_replaced(harness: HostHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     path = harness.home.path / SOCKET_NAME
     with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(path))
+        monkeypatch.chdir(harness.home.path)
+        left.bind(path.name)
     (harness.home.path / f".{SOCKET_NAME}-0123").touch()
 
     async with harness.serving():
@@ -184,7 +186,7 @@ async def test_a_client_that_does_not_read_its_replies_loses_its_connection(harn
         await harness.client().start(spec)
         harness.launcher.of("s_1").raw_reply = b'{"ok": true, "output": {"text": "' + b"x" * size + b'"}}'
         request = b'{"action": "read_text", "arguments": {}}'
-        reader, writer = await asyncio.open_unix_connection(harness.home.path / SOCKET_NAME, limit=1)
+        reader, writer = await connect_socket(harness.home.path / SOCKET_NAME, limit=1)
         attach = msgspec.json.encode(Attach(spec))
         writer.write(HEADER.pack(len(attach), 1) + attach)
         await reader.readexactly(HEADER.size)

@@ -16,6 +16,7 @@ from fidelio.sandbox.host.operations import ConnectionEntry
 from fidelio.sandbox.host.proxy.addresses import Address
 from fidelio.sandbox.host.proxy.server import ConnectionLogs, ProxyLimits, ProxyOptions, SandboxProxy, Streams
 from fidelio.sandbox.model import Network, SandboxSpec
+from tests.sandbox.host.fakes import connect_socket
 from tests.sandbox.host.proxy.test_rules import client_hello
 from tests.support import proves
 
@@ -92,7 +93,7 @@ class ProxyHarness:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Streams]:
-        reader, writer = await asyncio.open_unix_connection(self.directory / PROXY_SOCKET)
+        reader, writer = await connect_socket(self.directory / PROXY_SOCKET)
         try:
             yield reader, writer
         finally:
@@ -365,7 +366,7 @@ async def test_the_socket_belongs_to_the_user_of_the_sandbox_and_ends_with_it(pr
     path = proxy.directory / PROXY_SOCKET
     async with proxy.server(), proxy.serving():
         assert (path.stat().st_mode & 0o777, path.stat().st_uid) == (0o600, host_uid(proxy.directory))
-        reader, writer = await asyncio.open_unix_connection(path)
+        reader, writer = await connect_socket(path)
         await tunnel(reader, writer, client_hello("example.org"))
 
     # Its connections end with the sandbox and are logged.
