@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": ("serve", "Watch a scripted agent that stops at a question for you."),
     "doctor": ("machine", "Check this installation: what is missing, and what to do."),
     "draw": ("workflows", "Draw WORKFLOW: an SVG picture, a Mermaid flowchart, or text."),
+    "environments": ("environments", "List, show, define and check environments of sandboxes."),
     "events": ("record", "Show the events of SESSION (an id or a name), in order."),
     "inbox": ("inbox", "List the requests that wait for a person, oldest first."),
     "init": ("init", "Set up a project: its home, and its MCP configuration."),
@@ -35,6 +36,7 @@ COMMANDS = {
     "redact": ("record", "Erase what events of SESSION contain, for good."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),
+    "sandbox": ("sandbox", "Look into the sandbox of a session, run a command in it, bring changes back."),
     "search": ("record", "Find TEXT in events and documents."),
     "sessions": ("record", "List sessions, newest first."),
     "show": ("workflows", "Show WORKFLOW as text."),
@@ -42,6 +44,7 @@ COMMANDS = {
     "trace": ("audit", "Show every tool call of agents in SESSION, in order."),
     "trust": ("trust", "Trust the workflows and blueprints of a project, or list what is."),
     "up": ("serve", "Serve workflows over HTTP, for agents that connect by URL."),
+    "vaults": ("vaults", "Keep secrets that sessions can be attached to."),
     "verify": ("record", "Prove that no event of SESSION was changed or removed."),
     "work": ("serve", ""),
 }

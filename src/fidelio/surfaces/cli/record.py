@@ -37,6 +37,13 @@ __all__ = ["events_command", "redact_command", "search_command", "sessions_comma
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 # Columns from which events are aligned.
 _WIDE = 100
+# Sessions that own what others share; their names are not for people.
+_STORES = "runtime-store:"
+_STORE_TITLES = {
+    f"{_STORES}substrate": "shared files of {agent}",
+    f"{_STORES}environments": "environments",
+    f"{_STORES}vaults": "vaults",
+}
 _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 
 
@@ -58,9 +65,11 @@ def sessions_command(
 ) -> Coroutine[Any, Any, None] | None:
     """List sessions, newest first.
 
-    With --end: end an unfinished workflow session. Its open questions are withdrawn, and a session that waits for it goes on.
+    With --end: end an unfinished workflow session, or a session of a sandbox. Its open questions are withdrawn, and a session
+    that waits for it goes on.
 
     With --delete: erase a session that has ended, of any kind. Its chain can still be verified; it says who did it and why.
+    The sandbox of a session is stopped, and its files are removed.
     """
     ending, deleting = options.pop("ending"), options.pop("deleting")
     if ending and deleting:
@@ -258,8 +267,10 @@ def _session_json(session: Session) -> dict[str, Any]:
 
 
 def _describe_session(session: Session) -> str:
-    """The workflow and its current activity, or the name."""
+    """The workflow and its current activity, what a store holds, or the name."""
     record = session.record
+    if session.namespace.startswith(_STORES):
+        return _STORE_TITLES.get(session.namespace, "a store").format(agent=record.get("agent", ""))
     position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
     return ", ".join(position) or session.name or ""
 
@@ -303,6 +314,13 @@ def _print_hit(hit: Hit) -> None:
 async def _end_session(cli: CliContext, session: str, reason: str, *, as_json: bool) -> None:
     person = require_person()
     async with cli.open(create=True) as application:
+        found = await (await application.records()).find(session)
+        if found.kind == "runtime":
+            await (await application.runtime()).end_session(found.id, by=person)
+            print_json({"session": found.id, "status": "terminated", "ended": [found.id]}) if as_json else click.echo(
+                f"Session {found.id} is terminated."
+            )
+            return
         ended = await application.end_session(session, by=person, reason=reason)
     if as_json:
         print_json({"session": ended.session, "status": ended.record.status, "ended": list(ended.result)})

@@ -1,0 +1,254 @@
+"""`fidelio sandbox`, `environments` and `vaults`, and runtime sessions in the commands over the record."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fidelio.surfaces.cli import context
+from tests.support import proves
+from tests.support.command_line import run_fidelio
+from tests.surfaces.sandbox.local import LocalApplication, make_project, require_commands
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in the project, with sandboxes that end with it."""
+    require_commands()
+    monkeypatch.setattr(context, "Application", LocalApplication)
+    tmp_path.chmod(0o755)
+    project = make_project(tmp_path)
+
+    def run(*arguments: str, text: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
+        return run_fidelio(arguments, environ={**environ, **changes}, directory=project, text=text)
+
+    return run
+
+
+def session_of(fidelio: Run) -> str:
+    found: str = json.loads(fidelio("sandbox", "mounts", "--json").stdout)["session"]
+    return found
+
+
+@proves("sandbox-cli.run")
+def test_a_person_runs_a_command_and_gets_output_and_exit_code(fidelio: Run) -> None:
+    line = fidelio("sandbox", "run", "--mount", ".", "echo out; echo err >&2; exit 3")
+    words = fidelio(
+        "sandbox", "run", "--cwd", "/workspace/project", "--", "python3", "-c", "print('a b', open('adder.py').read(3))"
+    )
+
+    assert (line.returncode, line.stdout, line.stderr) == (3, "out\n", "err\n")
+    assert (words.returncode, words.stdout) == (0, "a b def\n")
+
+
+@proves("sandbox-cli.run")
+def test_a_command_that_takes_too_long_and_one_that_a_signal_ends_are_told_apart(fidelio: Run) -> None:
+    late = fidelio("sandbox", "run", "--timeout", "1", "sleep 30")
+    killed = fidelio("sandbox", "run", "--json", "kill -9 $$")
+
+    assert late.returncode == 124
+    assert "Raise --timeout" in late.stderr
+    assert killed.returncode == 137
+
+
+@proves("sandbox-cli.run")
+def test_control_characters_of_a_command_do_not_reach_the_terminal(fidelio: Run) -> None:
+    done = fidelio("sandbox", "run", r"printf 'a\033[2Jb\n'")
+
+    assert "\x1b" not in done.stdout
+    assert done.stdout.startswith("a")
+
+
+@proves("sandbox-cli.run", "sandbox-cli.records")
+def test_the_person_who_typed_a_command_is_on_record_as_the_one_who_allowed_it(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+
+    report = json.loads(fidelio("report", "default", "--json").stdout)
+    (approval,) = report["approvals"]
+    (command,) = report["commands"]
+    assert (approval["state"], approval["channel"], approval["assurance"], approval["used"]) == ("allow", "cli", "local", True)
+    assert approval["by"].startswith("person:")
+    assert (command["command"], command["exit_code"], command["state"]) == ("true", 0, "completed")
+    assert report["tools"]["shell_run"]["calls"] == 1
+
+
+@proves("sandbox-cli.describe")
+def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: Run, tmp_path: Path) -> None:
+    fidelio("sandbox", "run", "--mount", ".", "true")
+
+    described, mounts = fidelio("sandbox", "describe"), fidelio("sandbox", "mounts")
+
+    assert "network none" in described.stdout
+    assert "Asks a person: " in described.stdout
+    assert "/workspace/project" in mounts.stdout
+    assert f"project: {tmp_path / 'project'}"[:30] in mounts.stdout
+
+
+@proves("sandbox-cli.describe")
+def test_an_unknown_session_is_named_with_the_command_that_lists_them(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+
+    missing = fidelio("sandbox", "describe", "--session", "nobody")
+
+    assert missing.returncode != 0
+    assert "There is no sandbox session 'nobody' here." in missing.stderr
+    assert "sessions --kind runtime" in missing.stderr
+
+
+@proves("sandbox-cli.changes")
+def test_changes_of_the_copy_are_shown_and_applied_by_a_person(fidelio: Run, tmp_path: Path) -> None:
+    file = tmp_path / "project" / "adder.py"
+    fidelio("sandbox", "run", "--mount", ".", "cd project && sed -i 's/a - b/a + b/' adder.py && echo new > new.txt")
+
+    shown = fidelio("sandbox", "diff")
+    unasked = fidelio("sandbox", "apply")
+    before = file.read_text()
+    applied = fidelio("sandbox", "apply", "--yes", "adder.py")
+
+    assert "-    return a - b\n+    return a + b\n" in shown.stdout
+    assert "new.txt" in shown.stdout
+    assert unasked.returncode == 2
+    assert "return a - b" in before
+    assert applied.returncode == 0, applied.stderr
+    assert "return a + b" in file.read_text()
+    assert not (tmp_path / "project" / "new.txt").exists()
+
+
+@proves("sandbox-cli.changes")
+def test_a_file_that_the_person_has_changed_meanwhile_is_not_overwritten(fidelio: Run, tmp_path: Path) -> None:
+    file = tmp_path / "project" / "adder.py"
+    fidelio("sandbox", "run", "--mount", ".", "echo agent > project/adder.py")
+    file.write_text("mine\n")
+
+    applied = fidelio("sandbox", "apply", "--yes")
+
+    assert applied.returncode == 1
+    assert file.read_text() == "mine\n"
+
+
+@proves("sandbox-cli.allow")
+def test_a_pattern_is_allowed_for_a_time_and_on_record(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+
+    allowed = fidelio("sandbox", "allow", "python3 *", "--for", "2h")
+    wrong = [fidelio("sandbox", "allow", pattern, "--for", time) for pattern, time in (("*", "1h"), ("x", "soon"), ("x", "0s"))]
+
+    assert allowed.returncode == 0, allowed.stderr
+    assert all(done.returncode == 2 for done in wrong)
+    assert "python3 *" in fidelio("report", "default").stdout
+    checked = json.loads(fidelio("events", "default", "--type", "permission.allowed", "--json").stdout)
+    assert checked["body"]["pattern"] == "python3 *"
+
+
+@proves("sandbox-cli.allow")
+def test_an_agent_does_nothing_that_only_a_person_may(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+    for arguments in (
+        ("sandbox", "run", "true"),
+        ("sandbox", "allow", "x *"),
+        ("sandbox", "policy", "shell_run", "always_allow"),
+        ("sandbox", "apply", "--yes"),
+        ("sandbox", "end"),
+        ("environments", "define", "x", "-"),
+        ("vaults", "add", "x"),
+        ("vaults", "remove", "x"),
+    ):
+        refused = fidelio(*arguments, text="{}", FIDELIO_AGENT="s_000000000000.1")
+        assert refused.returncode == 2, (arguments, refused.stdout, refused.stderr)
+        assert "only a person may do this" in refused.stderr
+
+
+@proves("sandbox-cli.allow")
+def test_a_policy_changes_when_a_tool_asks(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+
+    changed = fidelio("sandbox", "policy", "shell_run", "always_allow")
+    fidelio("sandbox", "run", "echo unasked")
+    unknown = fidelio("sandbox", "policy", "format_disk", "always_ask")
+
+    assert changed.returncode == 0, changed.stderr
+    report = json.loads(fidelio("report", "default", "--json").stdout)
+    assert (len(report["commands"]), len(report["approvals"])) == (2, 1)
+    assert unknown.returncode == 2
+
+
+@proves("sandbox-cli.records")
+def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "--mount", ".", "echo hello; exit 4")
+
+    listed = json.loads(fidelio("sessions", "--kind", "runtime", "--json").stdout)["sessions"]
+    printed = fidelio("report", "default").stdout
+
+    assert {"default", "shared files of default"} <= {entry["about"] for entry in listed}
+    for words in (
+        "Tools",
+        "shell_run: 1 call",
+        "Commands",
+        "exit code 4",
+        "│ echo hello; exit 4",
+        "Approvals",
+        "local over cli",
+    ):
+        assert words in printed, words
+    assert fidelio("report", "default", "--check").returncode == 0
+    assert fidelio("events", "default").returncode == 0
+    assert fidelio("verify", "--all").returncode == 0
+
+
+@proves("sandbox-cli.environments")
+def test_environments_are_defined_listed_shown_and_checked(fidelio: Run) -> None:
+    content = "packages: [python3]\nsetup: echo made > made.txt\nvariables: {TINT: blue}\n"
+    defined = fidelio("environments", "define", "tools", "-", text=content)
+    checked = fidelio("environments", "check", "tools")
+    listed = json.loads(fidelio("environments", "list", "--json").stdout)
+    shown = fidelio("environments", "show", "tools")
+    used = fidelio("sandbox", "run", "--session", "other", "--environment", "tools", "cat /environment/made.txt; echo $TINT")
+    broken = fidelio("environments", "define", "tools", "-", text="network: everything\n")
+    missing = fidelio("environments", "check", "nothing")
+
+    assert defined.returncode == 0, defined.stderr
+    assert checked.returncode == 0, checked.stderr
+    assert [(entry["name"], entry["version"]) for entry in listed["environments"]] == [("default", 0), ("tools", 1)]
+    assert "setup: echo made > made.txt" in shown.stdout
+    assert used.stdout == "made\nblue\n"
+    assert broken.returncode == 1
+    assert "network" in broken.stderr
+    assert "There is no environment nothing" in missing.stderr
+
+
+@proves("sandbox-cli.environments")
+def test_a_program_that_is_missing_inside_is_named(fidelio: Run) -> None:
+    fidelio("environments", "define", "rare", "-", text="packages: [no-such-program]\n")
+
+    checked = fidelio("environments", "check", "rare")
+
+    assert checked.returncode == 1
+    assert "no-such-program" in checked.stderr
+
+
+@proves("sandbox-cli.vaults")
+def test_the_value_of_a_vault_is_read_from_standard_input_and_never_printed(fidelio: Run, home: Path) -> None:
+    fidelio("sandbox", "run", "true")
+    added = fidelio("vaults", "add", "github", text="ghp_secret_value\n")
+    again = fidelio("vaults", "add", "github", text="other\n")
+    replaced = fidelio("vaults", "add", "github", "--replace", text="newer_secret\n")
+    attached = fidelio("vaults", "attach", "github")
+    seen = fidelio("sandbox", "run", "ls -A /vaults/github; ls /vaults")
+    listed = fidelio("vaults", "list", "--json")
+    removed = fidelio("vaults", "remove", "github")
+    empty = fidelio("vaults", "add", "nothing", text="")
+
+    assert [done.returncode for done in (added, again, replaced, attached, removed, empty)] == [0, 1, 0, 0, 0, 2], added.stderr
+    assert seen.stdout == "github\n"
+    assert json.loads(listed.stdout)["vaults"][0]["displayName"] == "github"
+    printed = "".join(done.stdout + done.stderr for done in (added, again, replaced, attached, listed, removed))
+    stored = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+    assert "secret" not in printed
+    assert b"ghp_secret_value" not in stored
+    assert b"newer_secret" not in stored
