@@ -1,4 +1,4 @@
-"""The private directories of sandboxes below `<home>/sandboxes`: create, hand files over, remove.
+"""The private directories of sandboxes below `<home>/sandboxes`: create, share, remove.
 
 The name of a directory is random, because commands see it in `/proc/self/mountinfo`: it names no user, project or session. When
 Fidelio runs as root, the directories that a sandbox writes belong to an unprivileged user of their own, so that the limit of
@@ -30,7 +30,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def create_directory(home: Path) -> Path:
-    """A new directory of a sandbox, with its parts. Raises `SandboxUnavailable` if it cannot be created."""
+    """Create the directory of a sandbox. Raises `SandboxUnavailable` if it cannot be created."""
     parent = home / "sandboxes"
     directory = parent / secrets.token_hex(8)
     try:
@@ -54,7 +54,7 @@ def host_uid(directory: Path) -> int:
 
 
 def share(path: Path, uid: int) -> None:
-    """Give a file or directory that the host has written, with everything in it, to the user of a sandbox.
+    """Make the user of a sandbox the owner of a file or directory, with everything in it.
 
     The host writes with its own user and umask; without this a sandbox of another user cannot read the files. Links are not
     followed.
@@ -89,7 +89,7 @@ def empty_directory(directory: Path) -> None:
 
 @cache
 def may_switch_user() -> bool:
-    """Whether this process is root and can give files and processes to the users of sandboxes.
+    """Whether this process is root and can make other users the owners of files and processes.
 
     Root of a container may lack the capabilities, or its user namespace the ids.
     """
@@ -109,7 +109,7 @@ def _maps_ids(name: str) -> bool:
 
 
 def _choose_uid(parent: Path) -> int:
-    """A user that no other sandbox of this home has; a random one when all are in use."""
+    """Choose a user that no other sandbox of this home has, or any if all are in use."""
     used = {uid for uid in map(_find_uid, parent.iterdir()) if uid is not None}
     free = [uid for uid in range(FIRST_UID, LAST_UID + 1) if uid not in used]
     candidate = secrets.choice(free or range(FIRST_UID, LAST_UID + 1))

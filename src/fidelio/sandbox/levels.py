@@ -32,7 +32,7 @@ _REASONS: Mapping[Level, str] = {
 
 
 def detect_level(environ: Mapping[str, str] = os.environ) -> LevelReport:
-    """The best level that works here. FIDELIO_SANDBOX_LEVEL forces a level, for tests; one that does not work is `none`."""
+    """The best level that works here. FIDELIO_SANDBOX_LEVEL forces a level for tests; if it does not work, it is `none`."""
     forced = environ.get(VARIABLE, "")
     wanted = _SHORT.get(forced, forced)
     if wanted == "none":
@@ -58,13 +58,13 @@ def try_level(level: Level) -> str:
     """Start a sandbox that does nothing. Returns a sentence about why it cannot be started; empty if it can."""
     if sys.platform != "linux":
         return "Sandboxes need Linux."
-    with tempfile.TemporaryDirectory(prefix="fidelio-level-") as home:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="fidelio-level-") as home:
             return _run_probe(level, Path(home))
-        except SandboxError as error:
-            return error.sentence
-        except OSError as error:
-            return f"Level '{level}' cannot be tried: {error.strerror}."
+    except SandboxError as error:
+        return error.sentence
+    except OSError as error:
+        return f"Level '{level}' cannot be tried: {error.strerror}."
 
 
 def _run_probe(level: Level, home: Path) -> str:
@@ -91,7 +91,9 @@ def _run_probe(level: Level, home: Path) -> str:
     if not done.returncode:
         return ""
     lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
-    return f"Level '{level}' does not work: {lines[-1][:200].rstrip('.')}."
+    # A hint may follow the message; in the report of a Python error the message is last.
+    message = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return f"Level '{level}' does not work: {message[:200].rstrip('.')}."
 
 
 def find_remedy() -> str:

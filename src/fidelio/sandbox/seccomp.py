@@ -54,7 +54,8 @@ _X86_64 = {
     "mknodat": 259, "fchmodat": 268, "unshare": 272, "move_pages": 279, "perf_event_open": 298, "fanotify_init": 300,
     "name_to_handle_at": 303, "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
     "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
-    "execve": 59, "execveat": 322, "mkdir": 83, "migrate_pages": 256,
+    "execve": 59, "execveat": 322, "mkdir": 83, "migrate_pages": 256, "chown": 92, "fchown": 93, "lchown": 94, "setxattr": 188,
+    "lsetxattr": 189, "fsetxattr": 190, "fchownat": 260,
 }  # fmt: skip
 _AARCH64 = {
     "ioctl": 29, "mknodat": 33, "mkdirat": 34, "umount2": 39, "mount": 40, "pivot_root": 41, "nfsservctl": 42, "chroot": 51,
@@ -65,7 +66,7 @@ _AARCH64 = {
     "swapoff": 225, "migrate_pages": 238, "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262,
     "name_to_handle_at": 264, "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270,
     "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "bpf": 280, "execveat": 281, "userfaultfd": 282,
-    "kexec_file_load": 294,
+    "kexec_file_load": 294, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "fchownat": 54, "fchown": 55,
 }  # fmt: skip
 _ARCHITECTURES = {
     "x86_64": _Architecture(0xC000003E, {**_COMMON, **_X86_64}),
@@ -90,6 +91,12 @@ REFUSED = (
     "iopl", "kexec_file_load", "kexec_load", "migrate_pages", "modify_ldt", "move_pages", "nfsservctl", "quotactl",
     "quotactl_fd", "reboot", "setdomainname", "sethostname", "settimeofday", "swapoff", "swapon", "sysfs", "syslog", "uselib",
     "ustat", "vhangup",
+)  # fmt: skip
+# Refused where Landlock is the boundary: programs, sockets, and changes of files that it does not cover. `fchmod` stays, for
+# new files; no file action gives it another one.
+_REFUSED_FOR_FILES = (
+    "execve", "execveat", "socket", "chmod", "fchmodat", "fchmodat2", "chown", "fchown", "fchownat", "lchown", "setxattr",
+    "lsetxattr", "fsetxattr",
 )  # fmt: skip
 # The position of the mode in calls that can set the set-user-id bit. Such a file in a mount of the host would lend the rights
 # of its owner to every user of the machine.
@@ -123,7 +130,7 @@ def _check_architecture(architecture: _Architecture) -> Iterator[bytes]:
 
 
 def _check_calls(numbers: Mapping[str, int], files_only: bool) -> Iterator[bytes]:
-    refused = (*REFUSED, *(("execve", "execveat", "socket") if files_only else ()))
+    refused = (*REFUSED, *(_REFUSED_FOR_FILES if files_only else ()))
     yield from _refuse((numbers[name] for name in refused if name in numbers), _REFUSE)
     # Their flags lie in memory, where a filter cannot read them. The C library falls back to `clone` and `openat`.
     missing = ("clone3",) if files_only else ("clone3", "openat2")
@@ -162,7 +169,7 @@ _O_TMPFILE = 0o20000000
 
 
 def _refuse(values: Iterable[int], answer: int) -> Iterator[bytes]:
-    """Return `answer` if the loaded value is one of these."""
+    """Return `answer` if the loaded value is among these."""
     for value in values:
         yield _jump(_JUMP_EQUAL, value, 0, 1)
         yield _return(answer)

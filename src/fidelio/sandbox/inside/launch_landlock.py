@@ -68,16 +68,21 @@ def run(task: dict[str, Any]) -> int:
     _set_limits(task["limits"])
     restrict_files([(descriptor, _WRITE if can else _READ) for _, descriptor, can in table])
     install_filter(content)
-    _run_code(task["code"], [*task["arguments"], "--beneath", json.dumps(table)])
-    sys.stdout.flush()
-    return 0
+    return _run_code(task["code"], [*task["arguments"], "--beneath", json.dumps(table)])
 
 
-def _run_code(code: str, arguments: list[str]) -> None:
-    """Run code as `python -c` does."""
+def _run_code(code: str, arguments: list[str]) -> int:
+    """Run code as `python -c` does, and return its exit status."""
     os.environ.clear()
     sys.argv = ["-c", *arguments]
-    exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # the code of our own server
+    try:
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # the code of our own server
+    except OSError:
+        # An error of the program, not of its start.
+        sys.excepthook(*sys.exc_info())
+        return 1
+    sys.stdout.flush()
+    return 0
 
 
 def _set_limits(limits: dict[str, int]) -> None:
@@ -97,7 +102,7 @@ def find_version() -> int:
 
 
 def restrict_files(rules: list[tuple[int, int]]) -> None:
-    """Take all access to files from this process, except beneath these descriptors and to the standard library."""
+    """Restrict this process to files beneath these descriptors and to the standard library."""
     version = find_version()
     if version < OLDEST_VERSION:
         raise OSError(0, f"the kernel has version {version} of Landlock, and {OLDEST_VERSION} is needed")

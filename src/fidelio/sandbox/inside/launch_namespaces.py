@@ -46,6 +46,7 @@ from fidelio.sandbox.inside.launch_system import (
     start_loopback,
     unmount,
     unshare,
+    write_text,
 )
 
 TYPE_CHECKING = False
@@ -110,19 +111,13 @@ def _become_first_process(task: dict[str, Any], alive: int) -> None:
 
 def _map_ids(inner_user: int, outer_user: int, inner_group: int, outer_group: int) -> None:
     # The kernel lets an unprivileged process map its group only after it has given up changing groups.
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{inner_user} {outer_user} 1")
-    _write("/proc/self/gid_map", f"{inner_group} {outer_group} 1")
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    os.write(descriptor, text.encode())
-    os.close(descriptor)
+    write_text("/proc/self/setgroups", "deny")
+    write_text("/proc/self/uid_map", f"{inner_user} {outer_user} 1")
+    write_text("/proc/self/gid_map", f"{inner_group} {outer_group} 1")
 
 
 def _build_tree(operations: list[dict[str, Any]]) -> None:
-    """Carry out the operations in a new root, and leave the old one."""
+    """Carry out the operations in a new root, and unmount the old root."""
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")  # noqa: S108  # covered for this process only
     os.mkdir("/tmp/oldroot")  # noqa: PTH102, S108  # as above
@@ -177,7 +172,7 @@ def _mount_proc(target: str, _: dict[str, Any]) -> None:
     _create_target(target, is_directory=True)
     mount("proc", target, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     # This user namespace may contain one more, which is entered below.
-    _write(f"{target}/sys/user/max_user_namespaces", "1")
+    write_text(f"{target}/sys/user/max_user_namespaces", "1")
     mount(f"{target}/sys", f"{target}/sys", flags=MS_BIND | MS_REC)
     set_mount_attributes(f"{target}/sys", MOUNT_ATTR_RDONLY, recursive=True)
 

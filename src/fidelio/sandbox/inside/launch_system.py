@@ -30,7 +30,8 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _JOIN_SESSION_KEYRING = 1
 # The numbers of these calls differ between architectures; those of newer calls do not.
 _PIVOT_ROOT, _KEYCTL = {"x86_64": (155, 250), "aarch64": (41, 219)}.get(os.uname().machine, (-1, -1))
-_CLOSE_RANGE, _MOUNT_SETATTR = 436, 442
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _MOUNT_SETATTR = 428, 429, 436, 442
+_OPEN_TREE_CLONE, _MOVE_FROM_DESCRIPTOR, _AT_EMPTY_PATH, _MOUNT_ATTR_IDMAP = 1, 4, 0x1000, 0x100000
 _LAST_DESCRIPTOR = 0xFFFFFFFF
 
 # The exit status that says that no sandbox was started.
@@ -113,19 +114,40 @@ def start_loopback() -> None:
     os.close(descriptor)
 
 
+def bind_with_ids(descriptor: int, target: str, namespace: int) -> None:
+    """Bind what the descriptor refers to, with user and group ids mapped as in the user namespace."""
+    nothing, flags = b"", ctypes.c_uint(_AT_EMPTY_PATH)
+    clone = ctypes.c_uint(_OPEN_TREE_CLONE | _AT_EMPTY_PATH | os.O_CLOEXEC)
+    tree = syscall(_OPEN_TREE, ctypes.c_int(descriptor), nothing, clone)
+    try:
+        content = struct.pack("=QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, namespace)
+        syscall(_MOUNT_SETATTR, ctypes.c_int(tree), nothing, flags, content, ctypes.c_size_t(len(content)))
+        destination = (ctypes.c_int(_AT_FDCWD), target.encode(), ctypes.c_uint(_MOVE_FROM_DESCRIPTOR))
+        syscall(_MOVE_MOUNT, ctypes.c_int(tree), nothing, *destination)
+    finally:
+        os.close(tree)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file of the kernel with a single call."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
+
+
 def join_new_keyring() -> None:
-    """Leave the session keyring of the host. A kernel without keyrings has none to leave."""
+    """Join a new session keyring instead of that of the host. A kernel without keyrings needs none."""
     _libc.syscall(ctypes.c_long(_KEYCTL), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
 
 
 def read_all(descriptor: int) -> bytes:
-    """The content of a file that was opened, which is then closed."""
+    """The content of an open file, which is then closed."""
     with open(descriptor, "rb") as file:
         return file.read()
 
 
 def drop_capabilities() -> None:
-    """Give up all capabilities of this process and of every program that it executes."""
+    """Drop all capabilities of this process and of every program that it executes."""
     prctl(_PR_CAP_AMBIENT, _CLEAR_AMBIENT)
     last = int(read_all(os.open("/proc/sys/kernel/cap_last_cap", os.O_RDONLY | os.O_CLOEXEC)))
     for capability in range(last + 1):

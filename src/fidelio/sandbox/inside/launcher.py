@@ -10,28 +10,32 @@ from __future__ import annotations
 import importlib
 import marshal
 import os
+import signal
 import stat
 import sys
 
 from fidelio.sandbox.inside.launch_system import (
     CLONE_NEWNS,
+    CLONE_NEWUSER,
     MS_BIND,
     MS_NODEV,
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
     become_user,
+    bind_with_ids,
     die_with_parent,
     fail,
     join_new_keyring,
     mount,
     read_all,
     unshare,
+    write_text,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 _FAMILY = "fidelio.sandbox.inside.launch_"
 
@@ -57,7 +61,7 @@ def _launch(task: dict[str, Any]) -> int:
     # Loaded first: these files need not be readable for the user of the sandbox.
     module = None if task["level"] == "bubblewrap" else importlib.import_module(f"{_FAMILY}{task['level']}")
     if task["level"] != "landlock" and task["uid"] is not None:
-        stage_sources(task["sources"], task["stage"])
+        bind_sources(task["sources"], task["root"], task["uid"])
         become_user(task["uid"])
         die_with_parent(task["parent"])
     if not module:
@@ -66,21 +70,64 @@ def _launch(task: dict[str, Any]) -> int:
     return status
 
 
-def stage_sources(sources: list[str], stage: str) -> None:
-    """Bind each source to its number below `stage`, visible for this process and its children only."""
+def bind_sources(sources: list[tuple[str, tuple[int, int] | None]], root: str, uid: int) -> None:
+    """Bind each source to its number below `root`, visible for this process and its children only.
+
+    A source with an owner belongs to a person: the user of the sandbox acts as that owner in it.
+    """
     unshare(CLONE_NEWNS)
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
-    # Opened before `stage` is covered, and in this mount namespace: the kernel binds nothing of another one.
-    descriptors = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source in sources]
-    mount("tmpfs", stage, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
-    for number, descriptor in enumerate(descriptors):
-        _bind_descriptor(descriptor, f"{stage}/{number}")
+    # Opened before `root` is covered, and in this mount namespace: the kernel binds nothing of another one.
+    descriptors = [(os.open(source, os.O_PATH | os.O_CLOEXEC), owner) for source, owner in sources]
+    mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+    for number, (descriptor, owner) in enumerate(descriptors):
+        _bind_descriptor(descriptor, f"{root}/{number}", owner, uid)
         os.close(descriptor)
 
 
-def _bind_descriptor(descriptor: int, target: str) -> None:
+def _bind_descriptor(descriptor: int, target: str, owner: tuple[int, int] | None, uid: int) -> None:
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.mkdir(target)  # noqa: PTH102  # text in
     else:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    mount(f"/proc/self/fd/{descriptor}", target, flags=MS_BIND | MS_REC)
+    if owner is None or not _bind_as_owner(descriptor, target, owner, uid):
+        mount(f"/proc/self/fd/{descriptor}", target, flags=MS_BIND | MS_REC)
+
+
+def _bind_as_owner(descriptor: int, target: str, owner: tuple[int, int], uid: int) -> bool:
+    """Bind with the ids of the owner shown as those of the sandbox. False if the kernel or the file system cannot."""
+    try:
+        namespace = _make_id_map(owner, uid)
+        bind_with_ids(descriptor, target, namespace)
+        os.close(namespace)
+    except OSError:
+        return False
+    return True
+
+
+def _make_id_map(owner: tuple[int, int], uid: int) -> int:
+    """A descriptor of a user namespace that maps the owner to the user of the sandbox; nothing runs in it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _wait_in_namespace(writing)
+    try:
+        os.close(writing)
+        os.read(reading, 1)
+        for name, outer in (("uid_map", owner[0]), ("gid_map", owner[1])):
+            write_text(f"/proc/{child}/{name}", f"{outer} {uid} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _wait_in_namespace(writing: int) -> NoReturn:
+    """Enter a user namespace, say so, and wait to be killed. Without a namespace the parent finds no process to map."""
+    try:
+        unshare(CLONE_NEWUSER)
+        os.write(writing, b"x")
+        signal.pause()
+    finally:
+        os._exit(0)

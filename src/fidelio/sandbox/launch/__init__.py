@@ -21,7 +21,7 @@ from fidelio.errors.runtime import SandboxUnavailable
 from fidelio.sandbox.directory import empty_directory, host_uid, may_switch_user
 from fidelio.sandbox.launch.bubblewrap import build_arguments, find_bubblewrap
 from fidelio.sandbox.launch.library import GROUP_ID, HOME, USER, USER_ID, find_interpreter, prepare_library
-from fidelio.sandbox.launch.plan import Operation, check_mounts, plan_tree, prepare_mount_points
+from fidelio.sandbox.launch.plan import TreeOperation, check_mounts, plan_tree, prepare_mount_points, refuse_visible_home
 from fidelio.sandbox.model import WORKSPACE, Level, LevelReport, SandboxSpec
 from fidelio.sandbox.seccomp import build_filter
 
@@ -36,8 +36,10 @@ BASE_ENVIRONMENT: Mapping[str, str] = {
     "USER": USER,
     "SHELL": "/bin/bash",
 }
+# A directory of the host, and the owner as whom the user of the sandbox acts in it, if it is another one.
+_Source = tuple[str, tuple[int, int] | None]
 # The launcher binds the sources here, in a mount namespace of its own. Every user can enter it.
-STAGE = "/tmp"  # noqa: S108  # hidden by a mount of its own
+SOURCES = "/tmp"  # noqa: S108  # hidden by a mount of its own
 _RUN_LAUNCHER = "import sys; sys.path.insert(0, sys.argv[2]); from fidelio.sandbox.inside.launcher import main; main()"
 # Limits hold for the processes of the sandbox only if they are set inside of its user namespace. Then the sandbox is what the
 # kernel ends first when memory runs out.
@@ -49,7 +51,7 @@ _OUR_MODULE = re.compile(r"\bfidelio\.sandbox\.inside\.\w+")
 
 
 class LaunchCommand(msgspec.Struct):
-    """A command that starts a sandbox. `close` releases the descriptors that were opened for it, once it was started."""
+    """A command that starts a sandbox. `close` releases its own descriptors; call it once the command was started."""
 
     argv: tuple[str, ...]
     pass_fds: tuple[int, ...]
@@ -62,11 +64,11 @@ class _Preparation(msgspec.Struct):
 
     spec: SandboxSpec
     library: Path
-    operations: tuple[Operation, ...]
+    operations: tuple[TreeOperation, ...]
     program: tuple[str, ...]
     pass_fds: tuple[int, ...]
     uid: int | None
-    opened: list[int]
+    contents: list[int]
 
 
 def python_inside(spec: SandboxSpec) -> tuple[str, ...]:  # noqa: ARG001  # a specification may choose another one later
@@ -87,7 +89,7 @@ def build_launch(
     try:
         return _BUILDERS[report.level](prepared)
     except BaseException:
-        _close(prepared.opened)
+        _close(prepared.contents)
         raise
 
 
@@ -121,7 +123,7 @@ def _build_bubblewrap(prepared: _Preparation) -> LaunchCommand:
     program = find_bubblewrap()
     if program is None:
         raise SandboxUnavailable("bubblewrap is not installed.", remedy="Install it: sudo apt-get install bubblewrap.")
-    sources, operations = _stage(prepared)
+    sources, operations = _relocate(prepared)
     arguments = build_arguments(
         operations,
         network=prepared.spec.network,
@@ -136,7 +138,7 @@ def _build_bubblewrap(prepared: _Preparation) -> LaunchCommand:
 
 
 def _build_namespaces(prepared: _Preparation) -> LaunchCommand:
-    sources, operations = _stage(prepared)
+    sources, operations = _relocate(prepared)
     task = {
         "argv": _with_limits(prepared),
         "sources": sources,
@@ -151,18 +153,25 @@ def _build_namespaces(prepared: _Preparation) -> LaunchCommand:
     return _build_launcher("namespaces", task, prepared)
 
 
-def _stage(prepared: _Preparation) -> tuple[list[str], list[Operation]]:
+def _relocate(prepared: _Preparation) -> tuple[list[_Source], list[TreeOperation]]:
     """The sources, and the operations with the paths at which they are found: as root the launcher binds them elsewhere."""
-    sources = sorted({operation.source for operation in prepared.operations if operation.kind.startswith("bind")})
     if prepared.uid is None:
-        return sources, list(prepared.operations)
-    staged = {source: f"{STAGE}/{number}" for number, source in enumerate(sources)}
-    return sources, [
+        return [], list(prepared.operations)
+    sources = sorted({operation.source for operation in prepared.operations if operation.kind.startswith("bind")})
+    projects = {mount.source for mount in check_mounts(prepared.spec) if mount.kind == "project"}
+    staged = {source: f"{SOURCES}/{number}" for number, source in enumerate(sources)}
+    return [(source, _find_owner(source, prepared.uid) if source in projects else None) for source in sources], [
         msgspec.structs.replace(operation, source=staged.get(operation.source, operation.source))
         if operation.kind.startswith("bind")
         else operation
         for operation in prepared.operations
     ]
+
+
+def _find_owner(source: str, uid: int) -> tuple[int, int] | None:
+    """The person whose project this is, unless it is a copy that belongs to the sandbox."""
+    found = Path(source).stat()
+    return None if found.st_uid == uid else (found.st_uid, found.st_gid)
 
 
 def _build_landlock(prepared: _Preparation) -> LaunchCommand:
@@ -176,6 +185,7 @@ def _build_landlock(prepared: _Preparation) -> LaunchCommand:
         raise SandboxUnavailable(
             "The isolation level 'landlock' runs no programs.", remedy="See `fidelio doctor` for a better level."
         )
+    refuse_visible_home(spec)
     code = program.index("-c") + 1
     limits = spec.limits
     task = {
@@ -198,7 +208,7 @@ def _build_landlock(prepared: _Preparation) -> LaunchCommand:
 
 def _build_launcher(level: Level, task: Mapping[str, object], prepared: _Preparation) -> LaunchCommand:
     """The command of our own launcher, which gets its task through a descriptor."""
-    common = {"level": level, "parent": os.getpid(), "uid": prepared.uid, "stage": STAGE, "keep": prepared.pass_fds}
+    common = {"level": level, "parent": os.getpid(), "uid": prepared.uid, "root": SOURCES, "keep": prepared.pass_fds}
     whole = {**common, **task}
     descriptor = _open_content(marshal.dumps(msgspec.to_builtins(whole), 4), prepared)
     argv = (*find_interpreter().host_argv, "-c", _RUN_LAUNCHER, str(descriptor), str(prepared.library / "lib"))
@@ -206,7 +216,7 @@ def _build_launcher(level: Level, task: Mapping[str, object], prepared: _Prepara
 
 
 def _finish(argv: tuple[str, ...], prepared: _Preparation) -> LaunchCommand:
-    return LaunchCommand(argv, (*prepared.pass_fds, *prepared.opened), {}, partial(_close, prepared.opened))
+    return LaunchCommand(argv, (*prepared.pass_fds, *prepared.contents), {}, partial(_close, prepared.contents))
 
 
 def _with_limits(prepared: _Preparation) -> tuple[str, ...]:
@@ -229,7 +239,7 @@ def _cap(value: int, limit: int) -> int:
 def _open_content(content: bytes, prepared: _Preparation) -> int:
     """A descriptor from which the content can be read. A pipe could be too small for it."""
     descriptor = os.memfd_create("fidelio")
-    prepared.opened.append(descriptor)
+    prepared.contents.append(descriptor)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
 from fidelio.sandbox.launch.library import GROUP_ID, USER_ID
-from fidelio.sandbox.launch.plan import Operation
+from fidelio.sandbox.launch.plan import TreeOperation
 from fidelio.sandbox.model import Network
 
 # Without a user namespace bubblewrap leaves root all capabilities, and a command can remount a read-only directory.
@@ -24,7 +24,7 @@ def find_bubblewrap() -> str | None:
 
 
 def build_arguments(
-    operations: Iterable[Operation],
+    operations: Iterable[TreeOperation],
     *,
     network: Network,
     environment: Mapping[str, str],
@@ -44,7 +44,7 @@ def build_arguments(
     return b"".join(argument.encode() + b"\0" for argument in arguments)
 
 
-def _translate(operation: Operation) -> Iterator[str]:
+def _translate(operation: TreeOperation) -> Iterator[str]:
     path, source = operation.path, operation.source
     if operation.kind == "bind":
         yield from ("--bind", source, path)

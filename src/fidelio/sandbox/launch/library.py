@@ -65,7 +65,7 @@ class Interpreter(NamedTuple):
 
 @cache
 def find_interpreter() -> Interpreter:
-    """The system's Python if it is new enough, else the one that runs Fidelio."""
+    """The system's Python if it is new enough, else the interpreter of Fidelio itself."""
     found = next((program for program in _SYSTEM_PYTHONS if _is_new_enough(program)), None)
     return Interpreter(found) if found else _own_interpreter()
 

@@ -24,6 +24,8 @@ Kind = Literal["bind", "bind_read_only", "tmpfs", "directory", "link", "proc", "
 PROXY = "/.fidelio/proxy.sock"
 SHARED_MEMORY_BYTES = 64 << 20
 _PAGE = 4096
+# Directories below `<home>/sandboxes` that several sandboxes show: the shared files of agents, and prepared environments.
+SHARED_AREAS = ("substrates", "environments")
 # Paths that a toolchain must not cover or lie in.
 _RESERVED = (
     WORKSPACE, RUNTIME, "/memory", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox
@@ -34,8 +36,8 @@ _HIDDEN_FILES = ("interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg",
 _HIDDEN_DIRECTORIES = ("/proc/acpi", "/proc/asound", "/proc/scsi")
 
 
-class Operation(msgspec.Struct, frozen=True):
-    """One step that builds the file tree. `source` is the directory of the host, or the target of a link."""
+class TreeOperation(msgspec.Struct, frozen=True):
+    """A step that builds the file tree. `source` is the directory of the host, or the target of a link."""
 
     kind: Kind
     path: str
@@ -43,19 +45,19 @@ class Operation(msgspec.Struct, frozen=True):
     size: int = 0
 
 
-def plan_tree(spec: SandboxSpec, library: Path) -> tuple[Operation, ...]:
+def plan_tree(spec: SandboxSpec, library: Path) -> tuple[TreeOperation, ...]:
     """All operations, in order. Raises `SandboxUnavailable` for a mount that cannot be made or must not be."""
     mounts = check_mounts(spec)
     return (
         *_plan_system(library, spec.network == "host"),
         *_plan_devices(),
         *_plan_own(spec, library),
-        *(Operation("bind_read_only", path, os.path.realpath(path)) for path in _toolchains(spec)),
+        *(TreeOperation("bind_read_only", path, os.path.realpath(path)) for path in _toolchains(spec)),
         *(_plan_mount(mount) for mount in mounts),
         *_hide_home(spec, mounts),
         # Last: from here on no directory can be created in these file systems, and none of them takes memory.
-        Operation("make_read_only", "/dev"),
-        Operation("make_read_only", "/"),
+        TreeOperation("make_read_only", "/dev"),
+        TreeOperation("make_read_only", "/"),
     )
 
 
@@ -77,7 +79,7 @@ def _check_source(spec: SandboxSpec, mount: Mount) -> str:
             f"The directory for {mount.path} does not exist.", remedy="Check the mounts of the session and its environment."
         )
     home = _home(spec)
-    if _contains(home, source) and not any(_contains(allowed, source) for allowed in _allowed(spec, home)):
+    if _contains(home, source) and not any(_contains(allowed, source) for allowed in _allowed(spec, mount, home)):
         raise SandboxUnavailable(
             f"The directory for {mount.path} lies in the home of Fidelio, which no sandbox sees.",
             remedy="Mount a directory outside of the home.",
@@ -87,8 +89,12 @@ def _check_source(spec: SandboxSpec, mount: Mount) -> str:
     return source
 
 
-def _allowed(spec: SandboxSpec, home: str) -> tuple[str, ...]:
-    return os.path.realpath(spec.directory), f"{home}/worktrees"
+def _allowed(spec: SandboxSpec, mount: Mount, home: str) -> tuple[str, ...]:
+    """What this mount may show of the home: the directory of the session, and worktrees or what sessions share."""
+    own = os.path.realpath(spec.directory)
+    if mount.kind == "project":
+        return own, f"{home}/worktrees"
+    return (own, *(f"{home}/sandboxes/{area}" for area in SHARED_AREAS))
 
 
 def _home(spec: SandboxSpec) -> str:
@@ -100,29 +106,29 @@ def _contains(outer: str, inner: str) -> bool:
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 
-def _plan_system(library: Path, has_network: bool) -> Iterator[Operation]:
-    yield Operation("bind_read_only", "/usr", "/usr")
+def _plan_system(library: Path, has_network: bool) -> Iterator[TreeOperation]:
+    yield TreeOperation("bind_read_only", "/usr", "/usr")
     for name in _TOP_LEVEL:
         path = f"/{name}"
         if os.path.islink(path):  # noqa: PTH114  # a fixed path
-            yield Operation("link", path, os.readlink(path))  # noqa: PTH115  # a fixed path
+            yield TreeOperation("link", path, os.readlink(path))  # noqa: PTH115  # a fixed path
         elif os.path.isdir(path):  # noqa: PTH112  # a fixed path
-            yield Operation("bind_read_only", path, path)
-    yield Operation("bind_read_only", "/etc", str(library / "etc"))
+            yield TreeOperation("bind_read_only", path, path)
+    yield TreeOperation("bind_read_only", "/etc", str(library / "etc"))
     for name in (*find_system_files(), *(NETWORK_FILES if has_network else ())):
         if os.path.exists(f"/etc/{name}"):  # noqa: PTH110  # Path.exists raises
-            yield Operation("bind_read_only", f"/etc/{name}", os.path.realpath(f"/etc/{name}"))
+            yield TreeOperation("bind_read_only", f"/etc/{name}", os.path.realpath(f"/etc/{name}"))
 
 
-def _plan_devices() -> Iterator[Operation]:
-    yield Operation("proc", "/proc")
+def _plan_devices() -> Iterator[TreeOperation]:
+    yield TreeOperation("proc", "/proc")
     for path in filter(_is_readable_for_all, (f"/proc/{name}" for name in _HIDDEN_FILES)):
-        yield Operation("bind_read_only", path, "/dev/null")
+        yield TreeOperation("bind_read_only", path, "/dev/null")
     for path in filter(os.path.isdir, _HIDDEN_DIRECTORIES):
-        yield Operation("tmpfs", path, size=_PAGE)
-        yield Operation("make_read_only", path)
-    yield Operation("dev", "/dev")
-    yield Operation("tmpfs", "/dev/shm", size=SHARED_MEMORY_BYTES)  # noqa: S108  # the path of the standard
+        yield TreeOperation("tmpfs", path, size=_PAGE)
+        yield TreeOperation("make_read_only", path)
+    yield TreeOperation("dev", "/dev")
+    yield TreeOperation("tmpfs", "/dev/shm", size=SHARED_MEMORY_BYTES)  # noqa: S108  # the path of the standard
 
 
 def _is_readable_for_all(path: str) -> bool:
@@ -132,20 +138,20 @@ def _is_readable_for_all(path: str) -> bool:
         return False
 
 
-def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[Operation]:
+def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[TreeOperation]:
     directory = os.path.realpath(spec.directory)
-    yield Operation("bind", "/tmp", f"{directory}/tmp")  # noqa: S108  # of the sandbox
+    yield TreeOperation("bind", "/tmp", f"{directory}/tmp")  # noqa: S108  # of the sandbox
     # Created by themselves they would be closed to others than the agent under one level only.
     for path in ("/.fidelio", "/home", "/memory", "/var", "/vaults"):
-        yield Operation("directory", path)
-    yield Operation("link", "/var/tmp", "/tmp")  # noqa: S108  # of the sandbox
-    yield Operation("directory", "/run")
-    yield Operation("bind", HOME, f"{directory}/home")
-    yield Operation("bind_read_only", LIBRARY, str(library / "lib"))
+        yield TreeOperation("directory", path)
+    yield TreeOperation("link", "/var/tmp", "/tmp")  # noqa: S108  # of the sandbox
+    yield TreeOperation("directory", "/run")
+    yield TreeOperation("bind", HOME, f"{directory}/home")
+    yield TreeOperation("bind_read_only", LIBRARY, str(library / "lib"))
     if source := find_interpreter().source:
-        yield Operation("bind_read_only", OWN_PYTHON, os.path.realpath(source))
+        yield TreeOperation("bind_read_only", OWN_PYTHON, os.path.realpath(source))
     if spec.network in ("limited", "unrestricted"):
-        yield Operation("bind_read_only", PROXY, f"{directory}/{PROXY_SOCKET}")
+        yield TreeOperation("bind_read_only", PROXY, f"{directory}/{PROXY_SOCKET}")
 
 
 def _toolchains(spec: SandboxSpec) -> Iterator[str]:
@@ -163,18 +169,29 @@ def _toolchains(spec: SandboxSpec) -> Iterator[str]:
         yield path
 
 
-def _plan_mount(mount: Mount) -> Operation:
-    return Operation("bind" if mount.access == "read_write" else "bind_read_only", mount.path, mount.source)
+def _plan_mount(mount: Mount) -> TreeOperation:
+    return TreeOperation("bind" if mount.access == "read_write" else "bind_read_only", mount.path, mount.source)
 
 
-def _hide_home(spec: SandboxSpec, mounts: tuple[Mount, ...]) -> Iterator[Operation]:
+def _hide_home(spec: SandboxSpec, mounts: tuple[Mount, ...]) -> Iterator[TreeOperation]:
     """Cover the home where a mount contains it: a project often has it as `.fidelio`, with the ledger and the keys."""
     home = _home(spec)
     for mount in mounts:
         if _contains(mount.source, home) and mount.source != home:
             path = mount.path + home[len(mount.source.rstrip("/")) :]
-            yield Operation("tmpfs", path, size=_PAGE)
-            yield Operation("make_read_only", path)
+            yield TreeOperation("tmpfs", path, size=_PAGE)
+            yield TreeOperation("make_read_only", path)
+
+
+def refuse_visible_home(spec: SandboxSpec) -> None:
+    """Raise `SandboxUnavailable` if a mount contains the home, for a level that cannot cover it."""
+    home = _home(spec)
+    found = next((mount for mount in check_mounts(spec) if _contains(mount.source, home)), None)
+    if found:
+        raise SandboxUnavailable(
+            f"The directory for {found.path} contains the home of Fidelio, and the isolation level 'landlock' cannot hide it.",
+            remedy="Mount a copy, or see `fidelio doctor` for a better level.",
+        )
 
 
 def prepare_mount_points(spec: SandboxSpec, uid: int) -> None:
