@@ -28,6 +28,20 @@ if ! has_postgres && is_root && command -v apt-get >/dev/null; then
 fi
 has_postgres || say "PostgreSQL's programs are missing, so its tests are skipped. Install them with: sudo apt-get install postgresql"
 
+# Sandboxes start with bubblewrap, and the results of searches are compared with ripgrep's.
+missing_programs() {
+  command -v bwrap >/dev/null || printf 'bubblewrap '
+  command -v rg >/dev/null || printf 'ripgrep '
+}
+
+if [ -n "$(missing_programs)" ] && is_root && command -v apt-get >/dev/null; then
+  say "installing $(missing_programs)for the tests"
+  # shellcheck disable=SC2046  # names of packages
+  apt_install $(missing_programs) || true
+fi
+[ -z "$(missing_programs)" ] ||
+  say "$(missing_programs)missing, so tests of sandboxes are skipped. Install with: sudo apt-get install $(missing_programs)"
+
 # Installs pinned npm packages into a cache outside the clone: the MCP conformance suite with its TypeScript client, and coding agents.
 # By default Node trusts only its built-in certificate authorities; a network may have its own in the list of the system.
 fetch() {

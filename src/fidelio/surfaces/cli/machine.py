@@ -21,6 +21,7 @@ from fidelio.errors import FidelioError, UsageProblem
 from fidelio.locks import is_hosted
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.processes.table import missing_support
+from fidelio.sandbox.levels import detect_level
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -87,6 +88,7 @@ async def run_checks(cli: CliContext) -> list[Check]:
         ("ledger", _check_ledger),
         ("agents", _check_agents),
         ("processes", _check_processes),
+        ("sandbox", _check_sandbox),
         ("workflows", _check_workflows),
         ("postgres", _check_postgres),
         ("terminal", _check_terminal),
@@ -197,6 +199,15 @@ def _check_processes(_: CliContext) -> Check:
         "Executors that start processes are not available, and an agent is recognized by its environment and header only.",
         "Use Linux 5.3 or newer to start agents.",
     )
+
+
+def _check_sandbox(_: CliContext) -> Check:
+    """At which level of isolation sandboxes start, and what a person can do to improve it."""
+    report = detect_level()
+    if report.runs_commands:
+        return Check("sandbox", "ok", f"{report.reason} Level: {report.level}.", remedy=report.remedy)
+    cost = "No sandbox can be started." if report.level == "none" else "Agents in a sandbox cannot run commands."
+    return Check("sandbox", "warning", f"{report.reason} Level: {report.level}.", cost, report.remedy)
 
 
 def _check_workflows(cli: CliContext) -> Check:
