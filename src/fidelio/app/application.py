@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.app.erasure import BATCH, find_unfinished
+from fidelio.app.erasure import delete_runtime_session, find_unfinished, split_by_kind
 from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
@@ -265,21 +265,15 @@ class Application:
 
     async def delete_sessions(self, sessions: Sequence[Session], *, by: str, reason: str) -> tuple[str, ...]:
         """Delete the sessions of a plan, for a person. Returns the worktrees of agents that stay because they hold changes."""
-        agents = [session for session in sessions if session.kind == "agent" and session.has_record]
-        known = {session.id for session in agents}
-        others = [session for session in sessions if session.id not in known]
+        agents, runtimes, others = split_by_kind(sessions)
         retained: tuple[str, ...] = ()
-        for session in others:
-            if session.kind == "runtime":
-                await self.sandboxes().stop(session.id)
         # Agents first: if the rest fails, what is left still names what it belonged to.
         if agents:
             service = await self.agents(host=False)
             retained = (await service.delete_sessions(agents, by=by, reason=reason)).retained_worktrees
-        records = await self.records()
-        for first in range(0, len(others), BATCH):
-            part = {session.id: session.last_seq for session in others[first : first + BATCH]}
-            await records.erase(list(part), actor=by, reason=reason, expect=part)
+        for session in runtimes:
+            await delete_runtime_session(await self.runtime(), session.id, by=by, reason=reason)
+        await (await self.records()).erase_all(others, actor=by, reason=reason)
         return retained
 
     @contextmanager

@@ -59,12 +59,12 @@ def trust_contents(contents: ProjectContents) -> None:
     """Trust the directory, and the blueprints and environments as they were shown."""
 
     def add(trust: Trust) -> Trust:
-        readable = [file for file in contents.environments if file.hash]
-        shown = tuple(TrustedBlueprint(each.hash, each.source) for each in (*contents.blueprints, *readable))
+        blueprints = [TrustedBlueprint(blueprint.hash, blueprint.source) for blueprint in contents.blueprints]
+        environments = [TrustedBlueprint(file.hash, file.source) for file in contents.environments if file.hash]
         trust = _remove(trust, contents)
         for entry in contents.entries:
             trust = trust.with_directory(entry)
-        return msgspec.structs.replace(trust, blueprints=(*trust.blueprints, *shown))
+        return msgspec.structs.replace(trust, blueprints=(*trust.blueprints, *blueprints, *environments))
 
     update_trust(user_home().path, add)
 

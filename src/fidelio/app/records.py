@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.app.erasure import RedactionPlan, find_remains, plan_deletion, plan_redaction
+from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
 from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
@@ -118,6 +118,12 @@ class Records:
     async def erase(self, sessions: Sequence[str], *, actor: str, reason: str, expect: Mapping[str, int] | None = None) -> None:
         """Delete sessions for good. `expect`: their last sequence numbers, else `SequenceConflict`."""
         await self._ledger.erase(sessions, actor=actor, reason=reason, expect=expect)
+
+    async def erase_all(self, sessions: Sequence[Session], *, actor: str, reason: str) -> None:
+        """Delete the sessions of a plan, as they were when it was made; `SequenceConflict` if one has changed since."""
+        for first in range(0, len(sessions), BATCH):
+            part = {session.id: session.last_seq for session in sessions[first : first + BATCH]}
+            await self.erase(list(part), actor=actor, reason=reason, expect=part)
 
     async def plan_deletion(self, session: Session) -> list[Session]:
         """The session and those that it has started; raises `UsageProblem` if any of them works or waits."""

@@ -29,7 +29,7 @@ from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
 from fidelio.surfaces.http.serving import open_listener, serve_http
 from fidelio.surfaces.http.token_file import ServerToken, load_token
-from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, endpoint_path, load_tools
+from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS, endpoint_path, load_tools
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.protocol import Protocol
@@ -126,7 +126,7 @@ def _is_in_use(address: ListenAddress) -> bool:
 
 
 def _all_tools(application: Application) -> dict[str, ServedTools]:
-    return {endpoint_path(dialect): load_tools(dialect, application) for dialect in (*DIALECTS, "orchestrator")}
+    return {endpoint_path(dialect): load_tools(dialect, application) for dialect in (*DIALECTS, *TOOLSETS[1:])}
 
 
 def _demo_tools(bundled: Application) -> dict[str, ServedTools]:
@@ -186,6 +186,7 @@ def _print_welcome(url: str, program: str, token: ServerToken) -> None:
         click.echo("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
     click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
+    click.echo(f"  sandbox:      {url}/mcp/sandbox?session=NAME gives an agent files and a shell in a sandbox")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
     click.echo(f"  your inbox:   {program} inbox --watch")
     click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
