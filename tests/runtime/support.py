@@ -19,7 +19,7 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import describe_error
 from fidelio.runtime.journal import Journal
-from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import SANDBOX_TOOL_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult
@@ -172,6 +172,7 @@ async def open_context(
     """The ports of the tools with a real ledger."""
     now = clock if clock is not None else MovingClock()
     async with await open_ledger(directory / "ledger.db", clock=now) as ledger:
+        ledger.record_type = lambda kind: RuntimeRecords() if kind == "runtime" else None
         yield RuntimeContext(ledger, now, Home(directory), sandboxes, lambda: keys)
 
 

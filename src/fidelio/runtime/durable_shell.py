@@ -123,11 +123,10 @@ def _change_cwd(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
 def _change_variables(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
     added, unset = event.body.get("set", {}), tuple(event.body.get("unset", ()))
     variables = {name: digest for name, digest in shell.variables.items() if name not in unset} | added
-    removed = tuple(name for name in shell.removed if name not in added)
     # A new shell never had them, and what a command unset is not in the live shell either.
-    if shell.is_open and not event.body.get("by_command", False):
-        removed = tuple(dict.fromkeys((*removed, *unset)))[-MAX_REMOVED:]
-    return replace(shell, variables=variables, removed=removed)
+    is_applied = not shell.is_open or event.body.get("by_command", False)
+    removed = dict.fromkeys(shell.removed if is_applied else (*shell.removed, *unset))
+    return replace(shell, variables=variables, removed=tuple(name for name in removed if name not in added)[-MAX_REMOVED:])
 
 
 def read_started(event: RecordEvent) -> CommandRecord:
@@ -168,6 +167,8 @@ def read_ended(command: CommandRecord, event: RecordEvent) -> CommandRecord:
 
 def _start_command(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
     command = read_started(event)
+    if shell.find(command.id) is not None:
+        return shell
     count = shell.command_count + (command.tool == "shell_exec")
     return replace(shell, last_command_at=event.time, command_count=count, commands=_trim((command, *shell.commands)))
 

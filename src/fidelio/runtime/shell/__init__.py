@@ -14,12 +14,10 @@ from fidelio.runtime.shell.plans import describe_posture, read_first_alternative
 from fidelio.runtime.shell.reading import READING_IMPLEMENTATIONS
 from fidelio.runtime.tools.model import Implementation
 
-__all__ = ["IMPLEMENTATIONS", "SECRET_ARGUMENTS", "describe_posture", "read_first_alternatives"]
+__all__ = ["IMPLEMENTATIONS", "describe_posture", "read_first_alternatives"]
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     **READING_IMPLEMENTATIONS,
     **CONTROL_IMPLEMENTATIONS,
     **COMMAND_IMPLEMENTATIONS,
 }
-# Arguments whose values must not get into an event or a request.
-SECRET_ARGUMENTS = {"shell_set_env": ("value",)}
