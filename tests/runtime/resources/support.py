@@ -39,7 +39,7 @@ from tests.support.ledgers import MovingClock
 def change_owner(directory: Path, uid: int) -> None:
     """Give a directory and everything in it to a user. Links are not followed."""
     for path in (directory, *directory.rglob("*")):
-        os.chown(path, uid, uid, follow_symlinks=False)
+        os.chown(path, uid, -1, follow_symlinks=False)
 
 
 Reply = Callable[[SandboxSpec, Mapping[str, Any]], Mapping[str, Any]]

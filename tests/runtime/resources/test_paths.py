@@ -27,6 +27,7 @@ HOSTILE = [
     "a\nb",
     "a\x1b[2J",
     "\ud800",
+    "invoice\u202efdp.exe",
     "x" * 300,
     "a/" * 600 + "b",
     "/workspace/agent/../agent/../../etc/passwd",

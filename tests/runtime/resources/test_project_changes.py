@@ -257,6 +257,28 @@ async def test_a_crash_between_two_writes_is_continued_by_the_same_call(scene: S
 
 
 @proves("runtime.project-changes")
+async def test_a_list_that_is_not_complete_deletes_nothing(scene: Scene) -> None:
+    scene.bench.sandboxes.replies["list_tree"] = lambda _, __: {"entries": [], "truncated": True, "nextCursor": None}
+    with pytest.raises(RuntimeProblem, match="too many files"):
+        await scene.apply()
+    numbers = iter(range(10_000))
+    endless = {"entries": [], "truncated": True}
+    scene.bench.sandboxes.replies["list_tree"] = lambda _, __: {**endless, "nextCursor": str(next(numbers))}
+    with pytest.raises(RuntimeProblem, match="too many files"):
+        await scene.apply()
+    assert (scene.project / "README").exists()
+
+
+@proves("runtime.project-changes")
+async def test_a_project_that_was_moved_away_is_reported(scene: Scene) -> None:
+    edit(scene.copy)
+    scene.project.rename(scene.project.with_name("moved"))
+    for call in (scene.kinds(), scene.apply()):
+        with pytest.raises(RuntimeProblem, match="cannot be opened"):
+            await call
+
+
+@proves("runtime.project-changes")
 @pytest.mark.parametrize("mode", ["", "ro"])
 async def test_without_a_copy_there_is_nothing_to_compare(bench: Bench, tmp_path: Path, mode: str) -> None:
     session = await bench.start(mount_mode=mode, mount_source=str(tmp_path))

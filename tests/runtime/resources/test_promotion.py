@@ -11,6 +11,7 @@ import pytest
 from fidelio.errors import DocumentConflict
 from fidelio.ledger.encoding import hash_blob
 from fidelio.runtime import events as e
+from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.resources import IMPLEMENTATIONS
 from fidelio.runtime.resources.versions import MAX_BYTES
 from tests.runtime.resources.support import Bench
@@ -227,6 +228,38 @@ async def test_versions_stay_when_the_session_that_promoted_them_is_deleted(benc
     assert (read["encoding"], read["content"]) == ("base64", "AGtlcHQ=")
     await bench.spec(other)
     assert (await bench.shared() / "a.bin").read_bytes() == b"\x00kept"
+
+
+@proves("runtime.shared-files")
+async def test_a_redacted_version_is_erased_and_blocks_nothing(bench: Bench) -> None:
+    session = await bench.start()
+    await bench.share("kept.md", b"kept\n")
+    secret = await bench.share("a.md", b"a secret that must go\n")
+    await bench.spec(session)
+    store = (await bench.substrate()).store.id
+    (seq,) = [event.seq for event in await bench.ledger.events_naming(store, secret.version_id)]
+    await bench.ledger.redact(store, [seq], actor="anna", reason="a secret")
+
+    await bench.spec(session)
+    assert [path.name for path in (await bench.shared()).iterdir()] == ["kept.md"]
+    (listed,) = (await bench.call(session, "resources_list_versions", targetPath="a.md"))["versions"]
+    assert "secret" not in str(listed)
+    assert (await bench.refuse(session, "resources_read_version", versionId=secret.version_id)).reason == "content_erased"
+    assert (await bench.refuse(session, RESTORE, versionId=secret.version_id)).reason == "content_erased"
+    (await bench.workspace(session) / "a.md").write_text("clean\n")
+    assert (await bench.call(session, COMPARE, sessionPath="a.md"))["identical"] is False
+    await bench.call(session, PROMOTE, sourcePath="a.md", overwrite=True)
+    await bench.spec(session)
+    assert (await bench.shared() / "a.md").read_text() == "clean\n"
+
+
+@proves("runtime.shared-files")
+async def test_stores_and_environments_that_are_created_at_once_are_the_same(bench: Bench) -> None:
+    opened = await asyncio.gather(*(bench.substrate() for _ in range(8)))
+    assert len({each.store.id for each in opened}) == 1
+    same = Environment(network="unrestricted")
+    versions = await asyncio.gather(*(define(bench.context, "web", same, by="anna") for _ in range(8)))
+    assert {each.version for each in versions} == {1}
 
 
 @proves("runtime.shared-files")

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from fidelio.errors import Command, EnvironmentProblem, Hint
+from fidelio.errors import Command, DocumentConflict, EnvironmentProblem, Hint
 from fidelio.ledger.model import Document, NewEvent, PutDocument
 from fidelio.runtime import events as e
 from fidelio.runtime.stores import Store, describe, open_store
@@ -26,6 +27,7 @@ from fidelio.sandbox.model import Network, SandboxLimits
 DEFAULT = "default"
 # The version of the built-in environment; those of the ledger count from 1.
 BUILT_IN = 0
+_ATTEMPTS = 8
 NAME_RULE = "Use 1 to 60 letters, digits, dashes and underscores."
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]", re.IGNORECASE)
@@ -101,9 +103,19 @@ def check_name(name: str) -> str:
 async def define(
     context: RuntimeContext, name: str, environment: Environment, *, by: str, source: str = ""
 ) -> EnvironmentVersion:
-    """Store the content as a new version, unless the newest version has it. Of two writers at once, one gets a conflict."""
+    """Store the content as a new version, unless the newest version has it."""
     check_name(name)
     store = await open_store(context, "environments")
+    for _ in range(_ATTEMPTS):
+        with suppress(DocumentConflict):
+            # Another process may define the same at the same moment; then its version is found in the next attempt.
+            return await _define_on_top(context, store, name, environment, by=by, source=source)
+    raise EnvironmentProblem(f"The environment {name} is being changed by others.", remedy="Try again.")
+
+
+async def _define_on_top(
+    context: RuntimeContext, store: Store, name: str, environment: Environment, *, by: str, source: str
+) -> EnvironmentVersion:
     newest = await context.ledger.document(store.space, name)
     text = describe(msgspec.to_builtins(environment))
     if newest is not None and newest.text == text:

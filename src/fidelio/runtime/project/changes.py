@@ -35,6 +35,8 @@ MAX_SHOWN_FILE = 1 << 20
 MAX_DIFF = 4 << 20
 MAX_CHANGES = 10_000
 _CHUNK = 1 << 20
+# Of at most 5,000 entries each.
+_MAX_PAGES = 200
 
 Kind = Literal["added", "modified", "deleted", "refused"]
 
@@ -100,7 +102,7 @@ class ProjectChanges:
             raise RuntimeProblem("The copy was changed after the diff was made; nothing was written.", remedy="Look again.")
         chosen = _choose(changes, paths)
         contents = {change.path: await _read_copy(copied, change) for change in chosen if change.kind != "deleted"}
-        with HostDirectory(copied.manifest.source) as host:
+        with _open_host(copied) as host:
             await asyncio.to_thread(_check_host, host, copied.manifest, chosen)
             await self._record(copied, chosen, by)
             await asyncio.to_thread(_write_host, host, chosen, contents)
@@ -127,10 +129,19 @@ class ProjectChanges:
         await self._context.unit.update(copied.loaded.id, lambda _: SessionDecision(None, events=(event,)))
 
 
+def _open_host(copied: _Copied) -> HostDirectory:
+    try:
+        return HostDirectory(copied.manifest.source)
+    except OSError as error:
+        raise RuntimeProblem(
+            f"The project {copied.manifest.source} cannot be opened: {error.strerror}.", remedy="Put it back where it was."
+        ) from error
+
+
 async def _find_changes(copied: _Copied) -> tuple[ProjectChange, ...]:
     files, manifest = await _list_copy(copied), copied.manifest.files
     changes = [change for path, entry in files.items() if (change := _compare(path, entry, manifest.get(path)))]
-    deleted = [ProjectChange(path, "deleted") for path, base in manifest.items() if path not in files and not base.is_link]
+    deleted = [_describe_missing(path, base) for path, base in manifest.items() if path not in files]
     found = sorted([*changes, *deleted], key=lambda change: change.path)
     if len(found) > MAX_CHANGES:
         raise RuntimeProblem(
@@ -139,25 +150,29 @@ async def _find_changes(copied: _Copied) -> tuple[ProjectChange, ...]:
     return tuple(found)
 
 
+def _describe_missing(path: str, base: CopiedFile) -> ProjectChange:
+    return ProjectChange(path, "refused", problem="it was a link") if base.is_link else ProjectChange(path, "deleted")
+
+
 async def _list_copy(copied: _Copied) -> dict[str, Mapping[str, Any]]:
     """Every file and link of the copy, by its path. What the sandbox says is checked like any other input."""
     found: dict[str, Mapping[str, Any]] = {}
     cursor = ""
-    while True:
+    for _ in range(_MAX_PAGES):
         page = await copied.act("list_tree", {"path": PROJECT, "limit": 5_000, "digests": True, "cursor": cursor})
         for entry in page.get("entries", ()):
             path = str(entry.get("path", "")).removeprefix(f"{PROJECT}/")
             if entry.get("kind") != "directory" and not _is_of_git(path):
                 found[path] = entry
         following = page.get("nextCursor")
-        if (
-            not isinstance(following, str)
-            or not following
-            or following == cursor
-            or len(found) > 4 * MAX_CHANGES + len(copied.manifest.files)
-        ):
-            return found
+        if not isinstance(following, str) or not following:
+            break
         cursor = following
+    if page.get("truncated"):
+        # A file that is not in the list would look deleted.
+        remedy = "Let the agent remove what it has generated, or try again."
+        raise RuntimeProblem("The copy of the project has too many files to be listed.", remedy=remedy)
+    return found
 
 
 def _is_of_git(path: str) -> bool:
@@ -245,7 +260,7 @@ async def _read_copy(copied: _Copied, change: ProjectChange) -> bytes:
         output = await copied.act("read_bytes", arguments)
         data = _decode(output.get("data"))
         content += data
-        if output.get("eof") is True or not data:
+        if output.get("eof") is True or len(data) < _CHUNK:
             break
     if hashlib.sha256(content).hexdigest() != change.digest:
         raise RuntimeProblem(f"{change.path} is being changed in the copy; nothing was written.", remedy="Try again.")
@@ -266,7 +281,7 @@ def _digest(changes: Sequence[ProjectChange]) -> str:
 async def _render(copied: _Copied, changes: Sequence[ProjectChange]) -> Any:
     """The diff of each change, until the text is long enough."""
     total = 0
-    with HostDirectory(copied.manifest.source) as host:
+    with _open_host(copied) as host:
         for number, change in enumerate(changes):
             if total > MAX_DIFF:
                 yield f"... and {len(changes) - number} more changed paths.\n"

@@ -49,7 +49,7 @@ async def read_session_file(call: ToolCall, path: str) -> SessionFile:
         if (isinstance(size, int) and size > MAX_BYTES) or len(content) + len(data) > MAX_BYTES:
             raise _too_large(path, max(size if isinstance(size, int) else 0, len(content) + len(data)))
         content += data
-        if output.get("eof") is True or not data:
+        if output.get("eof") is True or len(data) < _CHUNK:
             return SessionFile(path, bytes(content))
 
 
@@ -73,8 +73,7 @@ async def load_shared(substrate: Substrate, path: str) -> SharedFile:
     """A shared file that must exist."""
     file = await substrate.load(path)
     if file.version is None:
-        known = [each.path async for each in substrate.files() if each.version is not None]
-        listed = ", ".join(known[:20]) or "none yet"
+        listed = ", ".join(await substrate.list_paths(20)) or "none yet"
         raise ToolRefused(f"There is no shared file {path}.", remedy=f"Shared files: {listed}.", reason="not_found")
     return file
 

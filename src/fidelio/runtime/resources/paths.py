@@ -6,13 +6,10 @@ file has one name in the record. Nothing here touches a file.
 
 from __future__ import annotations
 
-import re
-
 from fidelio.errors import ToolRefused
 from fidelio.sandbox.model import RUNTIME_LINK, SUBSTRATE, WORKSPACE
 
 MAX_LENGTH = 1_000
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def read_session_path(text: str) -> str:
@@ -44,7 +41,8 @@ def _normalize(text: str, base: str, what: str) -> str:
         raise _refuse(text, "names no file", "Name a file.")
     path = "/".join(names)
     is_storable = len(path) <= MAX_LENGTH and all(len(name.encode(errors="replace")) <= 255 for name in names)
-    if _CONTROL.search(path) or not is_storable:
+    # Also characters that turn the direction of text: a person reads the path before allowing a write.
+    if not path.isprintable() or not is_storable:
         raise _refuse(text, "cannot be a path", f"Use at most {MAX_LENGTH} printable characters, 255 bytes per name.")
     return path
 

@@ -52,9 +52,15 @@ async def update_projection(substrate: Substrate) -> Path:
     directory = shared_directory(substrate.context, substrate.store, AREA)
     if _is_current(directory, substrate.store.last_seq):
         return directory
-    wanted = {file.path: file async for file in substrate.files() if file.version is not None}
-    missing = await asyncio.to_thread(_find_missing, directory, wanted)
-    contents = {path: await substrate.load_content(version) for path in missing if (version := wanted[path].version)}
+    wanted: dict[str, SharedFile] = {}
+    contents: dict[str, bytes] = {}
+    async for file in substrate.files():
+        # None: there is no file any more, or a person has redacted its content.
+        content = None if file.version is None else await substrate.find_content(file.version)
+        if content is not None:
+            wanted[file.path] = file
+            if await asyncio.to_thread(_hash_file, directory / file.path) != file.digest:
+                contents[file.path] = content
     edited = await asyncio.to_thread(_write, directory, substrate.store.last_seq, wanted, contents)
     if edited:
         body = {"paths": edited[:100], "count": len(edited)}
@@ -90,11 +96,6 @@ def _scan(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
                 pending.append(f"{path}/")
             else:
                 yield path, entry.stat(follow_symlinks=False)
-
-
-def _find_missing(directory: Path, wanted: Mapping[str, SharedFile]) -> list[str]:
-    """The paths whose files do not have their content."""
-    return [path for path, file in wanted.items() if _hash_file(directory / path) != file.digest]
 
 
 def _hash_file(path: Path) -> str:

@@ -124,7 +124,7 @@ async def _prepare_write(substrate: Substrate, current: SharedFile, content: byt
             remedy="Choose another targetPath: one name cannot be a file and a directory.",
             reason="exists",
         )
-    before = None if current.version is None else await substrate.load_content(current.version)
+    before = None if current.version is None else await substrate.find_content(current.version)
     check_memory(current.path, before, content)
     bound = {
         "contentDigest": hash_blob(content),
@@ -171,12 +171,11 @@ def _describe_write(
 
 def _describe_change(current: SharedFile, before: bytes | None, content: bytes) -> Iterator[str]:
     """What a person reads: sizes, versions and the beginning of the diff."""
-    path = f"/workspace/agent/{current.path}"
-    if current.version is None or before is None:
+    path, old = f"/workspace/agent/{current.path}", current.version
+    if old is None:
         yield f"This creates the shared file {path} with {len(content)} bytes."
     else:
-        old = current.version
-        yield f"This replaces the shared file {path}: {len(before)} bytes of {old.version_id} become {len(content)} bytes."
+        yield f"This replaces the shared file {path}: {old.size_bytes} bytes of {old.version_id} become {len(content)} bytes."
     yield f"Every session of this agent in this project will see it. SHA-256: {hash_blob(content)}"
     old_text, new_text = decode_text(before or b""), decode_text(content)
     if old_text is None or new_text is None:

@@ -6,8 +6,6 @@ import asyncio
 import base64
 from typing import Any
 
-import msgspec
-
 from fidelio.runtime.resources.compare import compare_texts, preview
 from fidelio.runtime.resources.drafts import SessionFile, list_drafts, open_substrate, read_session_file, stage
 from fidelio.runtime.resources.paths import read_session_path, read_shared_path
@@ -44,14 +42,14 @@ def _describe_mount(mount: Mount) -> dict[str, Any]:
 async def _list_versions(call: ToolCall, arguments: ListVersions, _: Preparation) -> ToolResult:
     substrate = await open_substrate(call)
     versions = await substrate.list_versions(read_shared_path(arguments.targetPath), arguments.limit)
-    return ToolResult(output={"count": len(versions), "versions": [msgspec.to_builtins(version) for version in versions]})
+    return ToolResult(output={"count": len(versions), "versions": [await substrate.describe(each) for each in versions]})
 
 
 async def _read_version(call: ToolCall, arguments: ReadVersion, _: Preparation) -> ToolResult:
     substrate = await open_substrate(call)
     version = await load_version(substrate, arguments.versionId)
     shown = _show_content(await substrate.load_content(version))
-    return ToolResult(output={"version": msgspec.to_builtins(version), **shown})
+    return ToolResult(output={"version": await substrate.describe(version), **shown})
 
 
 def _show_content(content: bytes) -> dict[str, Any]:
@@ -68,7 +66,7 @@ async def _compare(call: ToolCall, arguments: CompareResource, _: Preparation) -
     substrate = await open_substrate(call)
     shared = await substrate.load(read_shared_path(arguments.substratePath or path))
     draft = await read_session_file(call, path)
-    content = None if shared.version is None else await substrate.load_content(shared.version)
+    content = None if shared.version is None else await substrate.find_content(shared.version)
     differences = await asyncio.to_thread(_describe_differences, content, draft.content, arguments.maxPreviewLines)
     return ToolResult(output={**_describe_comparison(call, draft, shared, content), **differences})
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from fidelio.clock import format_iso
-from fidelio.errors import RecordMismatch
+from fidelio.errors import ToolRefused
 from fidelio.ids import ALPHABET, new_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.long_text import shorten_to_line
@@ -25,13 +25,15 @@ from fidelio.runtime.tools.model import RuntimeContext
 # The content of one shared file. The ledger keeps every version, and each is sent through the sandbox as a whole.
 MAX_BYTES = 8 << 20
 PREVIEW = 160
+# Larger contents are not loaded for the beginning that a list shows.
+_PREVIEWED_BYTES = 64 << 10
 VERSION_ID = re.compile(rf"ver_[{ALPHABET}]{{16}}")
 # How a version came: a promotion, a restored version, a person, or Fidelio itself at the beginning of an agent.
 Origin = Literal["promotion", "restore", "person", "seed"]
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A version of a shared file, as it is stored and as tools show it."""
+    """A version of a shared file, as it is stored. Nothing of the content is in it: redacting its event erases that."""
 
     version_id: str
     agent_id: str
@@ -42,7 +44,6 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     content_hash: str
     size_bytes: int
     wake_id: str | None = None
-    preview: str = ""
     origin: Origin = "promotion"
     restored_from: str | None = None
 
@@ -81,12 +82,27 @@ class Substrate(msgspec.Struct, frozen=True):
         document = await self.context.ledger.document(self.store.space, path)
         return SharedFile(path) if document is None else _to_file(document)
 
+    async def find_content(self, version: Version) -> bytes | None:
+        """The content of a version; None if a person has redacted it."""
+        return await self.context.ledger.blob(version.content_hash)
+
     async def load_content(self, version: Version) -> bytes:
-        """The content of a version. Raises `RecordMismatch` if the ledger has lost it."""
-        content = await self.context.ledger.blob(version.content_hash)
+        """The content of a version. Raises `ToolRefused` if a person has redacted it."""
+        content = await self.find_content(version)
         if content is None:
-            raise RecordMismatch(f"The content of version {version.version_id} of {version.target_path} is missing.")
+            raise ToolRefused(
+                f"The content of version {version.version_id} of {version.target_path} was erased.",
+                remedy="Use another version, or share the file again.",
+                reason="content_erased",
+            )
         return content
+
+    async def describe(self, version: Version) -> dict[str, Any]:
+        """A version for an agent, with the beginning of its content."""
+        content = await self.find_content(version) if version.size_bytes <= _PREVIEWED_BYTES else b""
+        is_shown = content is not None and len(content) == version.size_bytes
+        preview = make_preview(content) if content is not None and is_shown else f"{version.size_bytes} bytes"
+        return {**msgspec.to_builtins(version), "preview": preview}
 
     async def files(self) -> AsyncIterator[SharedFile]:
         """Every shared file, in the order of the paths."""
@@ -98,6 +114,10 @@ class Substrate(msgspec.Struct, frozen=True):
             cursor = page.next
             if cursor is None:
                 return
+
+    async def list_paths(self, limit: int) -> tuple[str, ...]:
+        page = await self.context.ledger.documents(self.store.space, limit=limit)
+        return tuple(document.path for document in page.items)
 
     async def list_versions(self, path: str, limit: int) -> tuple[Version, ...]:
         """The newest versions of a path, newest first."""
@@ -139,7 +159,6 @@ class Substrate(msgspec.Struct, frozen=True):
             created_at=format_iso(self.context.clock()),
             content_hash=hash_blob(content),
             size_bytes=len(content),
-            preview=make_preview(content),
             origin=origin,
             restored_from=restored_from,
         )
