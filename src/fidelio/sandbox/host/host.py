@@ -85,7 +85,7 @@ class SandboxHost:
 
     @property
     def has_live_sandboxes(self) -> bool:
-        return bool(self.pool.live)
+        return not self.pool.is_empty
 
     def local(self) -> LocalSandboxes:
         """The sandboxes, for callers in this process."""

@@ -141,6 +141,11 @@ class SandboxPool:
     def live(self) -> tuple[LiveSandbox, ...]:
         return tuple(self._live.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sandbox is live or being started."""
+        return not self._live and not self._starting
+
     def find(self, session: str) -> LiveSandbox | None:
         """The sandbox of a session that can take requests."""
         live = self._live.get(session)
