@@ -252,3 +252,34 @@ def test_the_value_of_a_vault_is_read_from_standard_input_and_never_printed(fide
     assert "secret" not in printed
     assert b"ghp_secret_value" not in stored
     assert b"newer_secret" not in stored
+
+
+@proves("sandbox-cli.end")
+def test_an_ended_session_takes_no_calls_and_a_deleted_one_leaves_no_files(fidelio: Run, home: Path) -> None:
+    fidelio("sandbox", "run", "echo kept > /workspace/file")
+    session = session_of(fidelio)
+    (directory,) = [path for path in (home / "sandboxes").iterdir() if (path / "workspace" / "file").exists()]
+
+    ended = fidelio("sandbox", "end")
+    refused = fidelio("sandbox", "run", "true")
+    deleted = fidelio("sessions", "--delete", session, "--reason", "done", "--yes")
+
+    assert ended.returncode == 0, ended.stderr
+    assert refused.returncode != 0
+    assert "has ended" in refused.stderr
+    assert deleted.returncode == 0, deleted.stderr
+    assert not directory.exists()
+    assert fidelio("verify", session).returncode == 0
+    # The name is free again, and the new session does not have the files of the old one.
+    assert fidelio("sandbox", "run", "ls /workspace").stdout.split() == ["agent"]
+
+
+@proves("sandbox-cli.end")
+def test_a_session_is_ended_by_its_id_too(fidelio: Run) -> None:
+    fidelio("sandbox", "run", "true")
+    session = session_of(fidelio)
+
+    ended = fidelio("sessions", "--end", session, "--json")
+
+    assert json.loads(ended.stdout)["status"] == "terminated"
+    assert "Nothing waits for you" in fidelio("inbox").stdout
