@@ -186,13 +186,13 @@ def _in_shell(change: ShellFold) -> Fold:
     return fold_shell
 
 
-def _stage(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
     # By time: the stored record does not keep the order of its keys.
     others = sorted(record.drafts.items(), key=lambda item: (item[1].staged_at, item[0]))
-    kept = [(path, other) for path, other in others if path != body["target_path"]][1 - MAX_DRAFTS :]
-    return replace(record, drafts={**dict(kept), body["target_path"]: draft})
+    newest = [(path, other) for path, other in others if path != body["target_path"]][1 - MAX_DRAFTS :]
+    return replace(record, drafts={**dict(newest), body["target_path"]: draft})
 
 
 def _promote(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -217,7 +217,7 @@ _FOLDS: dict[str, Fold] = {
     e.APPROVAL_USED: _end_approval,
     e.APPROVAL_ENDED: _end_approval,
     e.PERMISSION_ALLOWED: _allow_pattern,
-    e.STAGED: _stage,
+    e.STAGED: _add_draft,
     e.PROMOTED: _promote,
     **{type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
 }

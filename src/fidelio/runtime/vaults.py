@@ -120,7 +120,7 @@ class Vaults:
         return await self._open(await self._load(store, name))
 
     async def reseal(self, *, by: str) -> int:
-        """Seal every value with the active key of the key ring; returns how many were sealed with another one."""
+        """Seal every value with the active key of the key ring; returns how many were sealed with another key."""
         store, keys, count = await self._store(), self._context.open_keys(), 0
         for vault in await self.list():
             found = await self._load(store, vault.name)
@@ -149,7 +149,7 @@ class Vaults:
         return open_sealed(self._context.open_keys(), _PURPOSE, _associated_data(found.vault), sealed)
 
     async def _write(self, store: Store, found: _StoredVault, value: str, change: str, by: str) -> Vault:
-        """Store a value on top of the state that was seen, then erase the former one."""
+        """Store a value on top of the state that was seen, then erase the former value."""
         sealed = seal(self._context.open_keys(), _PURPOSE, _associated_data(found.vault), value).encode()
         vault = replace(found.vault, digest=hash_blob(sealed))
         stored = NewEvent(type=VALUE_STORED, body={"vault": vault.id}, blobs=(vault.digest,), actor=by)

@@ -120,7 +120,7 @@ def read_directory(directory: Path, allowed: Allowance | None = None) -> tuple[E
 
 
 def describe_effect(environment: Environment) -> str:
-    """What an environment allows, in words for the person who is asked to trust it."""
+    """What an environment allows, in words for the person who decides whether to trust it."""
     network = f"network {environment.network}" + (f" ({', '.join(environment.hosts)})" if environment.hosts else "")
     paths = f", reads {', '.join(environment.read_only)}" if environment.read_only else ""
     setup = f", runs once: {environment.setup!r:.300}" if environment.setup else ""

@@ -70,7 +70,7 @@ async def find_prepared(context: RuntimeContext, chosen: EnvironmentVersion) -> 
 async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup) -> Path:
     setup = stored.setup
     if setup is not None and not setup.is_ready and _is_overdue(context, setup):
-        await _give_up(context, setup)
+        await _discard(context, setup)
         setup = None
     if setup is None or setup.is_ready:
         stored = await _claim(context, store, chosen, stored.number)
@@ -82,13 +82,13 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
         raise EnvironmentProblem(f"The environment {chosen.label} is still being set up.", remedy="Call again in a moment.")
     if problem := _find_failure(result):
         await _forget(context, store, chosen, stored)
-        await _give_up(context, setup)
+        await _discard(context, setup)
         raise EnvironmentProblem(f"The environment {chosen.label} cannot be set up: {problem}")
     return await _keep(context, store, chosen, stored)
 
 
 async def _claim(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, number: int) -> _StoredSetup:
-    """Put a new preparation on record. Of several processes one does; the others use its sandbox."""
+    """Put a new preparation on record. Only the first of several processes does; the others use its sandbox."""
     directory = await asyncio.to_thread(create_directory, context.home.ensure().path)
     await asyncio.to_thread(_create_result, directory)
     setup = Setup(directory.name, new_id("environment-"), new_id("cmd_"), context.clock())
@@ -114,7 +114,7 @@ def _create_result(directory: Path) -> None:
 
 
 async def _run(context: RuntimeContext, spec: SandboxSpec, environment: Environment, setup: Setup) -> dict[str, Any]:
-    """Start the command, or wait for it: the same id is never run twice in one sandbox."""
+    """Start the command, or wait for it: the same id is never run twice in a sandbox."""
     await _act(context, spec, "write_text", {"path": _SCRIPT, "content": _build_script(environment)})
     arguments = {
         "command": f"bash -e {_SCRIPT}",
@@ -170,13 +170,13 @@ async def _keep(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
         await asyncio.to_thread(_move_result, directory / "environment", sandboxes / AREA / name)
     except FileNotFoundError:
         # Another process waited for the same command and was faster.
-        return await _find_kept(context, store, chosen)
+        return await _find_result(context, store, chosen)
     await _save(context, store, chosen, Setup(name, is_ready=True), stored.number)
     await asyncio.to_thread(remove_directory, directory)
     return sandboxes / AREA / name
 
 
-async def _find_kept(context: RuntimeContext, store: Store, chosen: EnvironmentVersion) -> Path:
+async def _find_result(context: RuntimeContext, store: Store, chosen: EnvironmentVersion) -> Path:
     stored = await _load(context, store, chosen)
     if stored.setup is None or not stored.setup.is_ready:
         raise EnvironmentProblem(f"The environment {chosen.label} is still being set up.", remedy="Call again in a moment.")
@@ -196,7 +196,7 @@ def _move_result(source: Path, target: Path) -> None:
                 os.chmod(name, stat.S_IMODE(found.st_mode) | readable, dir_fd=top)
 
 
-async def _give_up(context: RuntimeContext, setup: Setup) -> None:
+async def _discard(context: RuntimeContext, setup: Setup) -> None:
     await context.sandboxes.stop(setup.session)
     await asyncio.to_thread(remove_directory, context.home.path / "sandboxes" / setup.directory)
 

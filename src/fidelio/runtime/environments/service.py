@@ -26,7 +26,7 @@ class Environments:
         self._files = files or EnvironmentFiles(context.home)
 
     async def resolve(self, name: str | None, project: str) -> EnvironmentVersion:
-        """The version that a new session gets: that of the nearest file, else the newest of the ledger, else the built-in one.
+        """The version that a new session gets: that of the nearest file, else the newest of the ledger, else built in.
 
         Raises `EnvironmentProblem` for an unknown name, and `UntrustedProject` if only a file that is not trusted has it.
         """

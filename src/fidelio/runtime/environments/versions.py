@@ -144,7 +144,7 @@ async def load_environment(context: RuntimeContext, name: str, version: int | No
 
 
 async def list_environments(context: RuntimeContext) -> tuple[EnvironmentVersion, ...]:
-    """The newest version of each environment of the ledger, and the built-in one unless a person has replaced it."""
+    """The newest version of each environment of the ledger, and the built-in default unless a person has replaced it."""
     store = await open_store(context, "environments")
     names = [document.path async for document in _all_documents(context, store)]
     found = [await load_environment(context, name) for name in names]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from fidelio.errors import RuntimeProblem, SandboxUnavailable, UsageProblem
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
-from fidelio.runtime.project.copying import CopiedFile, Manifest, load_manifest, save_manifest
+from fidelio.runtime.project.copying import CopiedFile, CopyManifest, load_manifest, save_manifest
 from fidelio.runtime.project.host_files import HostDirectory, find_name_problem
 from fidelio.runtime.resources.compare import compare_texts, render_unified
 from fidelio.runtime.resources.versions import decode_text
@@ -62,13 +62,13 @@ class ProjectDiff(msgspec.Struct, frozen=True):
 
 
 class _Copied(msgspec.Struct, frozen=True):
-    """The copy of a session, and the way to read it."""
+    """The copy of a session, and access to it through the sandbox."""
 
     context: RuntimeContext
     loaded: LoadedRuntime
     spec: SandboxSpec
     directory: Path
-    manifest: Manifest
+    manifest: CopyManifest
 
     async def act(self, action: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         result = await self.context.sandboxes.call(self.spec, action, arguments)
@@ -123,7 +123,7 @@ class ProjectChanges:
         return _Copied(self._context, loaded, spec, directory, manifest)
 
     async def _record(self, copied: _Copied, chosen: Sequence[ProjectChange], by: str) -> None:
-        """Put on record what is about to be written. After a crash the same call goes on where it stopped."""
+        """Record the changes before they are made. After a crash the same call goes on where it stopped."""
         changes = [{"path": change.path, "kind": change.kind, "digest": change.digest} for change in chosen[:1_000]]
         event = NewEvent(type=APPLIED, body={"changes": changes, "count": len(chosen), "by": by}, actor=by)
         await self._context.unit.update(copied.loaded.id, lambda _: SessionDecision(None, events=(event,)))
@@ -207,8 +207,8 @@ def _choose(changes: tuple[ProjectChange, ...], paths: Sequence[str] | None) -> 
     return tuple(known[path] for path in dict.fromkeys(paths))
 
 
-def _check_host(host: HostDirectory, manifest: Manifest, chosen: Sequence[ProjectChange]) -> None:
-    """Raise `RuntimeProblem` unless every file of the host is still the one that was copied, or has the new content already."""
+def _check_host(host: HostDirectory, manifest: CopyManifest, chosen: Sequence[ProjectChange]) -> None:
+    """Raise `RuntimeProblem` unless every file of the host still has the copied content or already has the new content."""
     conflicts = [problem for change in chosen if (problem := _find_conflict(host, manifest, change))]
     if conflicts:
         raise RuntimeProblem(
@@ -217,7 +217,7 @@ def _check_host(host: HostDirectory, manifest: Manifest, chosen: Sequence[Projec
         )
 
 
-def _find_conflict(host: HostDirectory, manifest: Manifest, change: ProjectChange) -> str:
+def _find_conflict(host: HostDirectory, manifest: CopyManifest, change: ProjectChange) -> str:
     base = manifest.files.get(change.path)
     try:
         current = host.digest(change.path)
@@ -242,7 +242,7 @@ def _write_host(host: HostDirectory, chosen: Sequence[ProjectChange], contents: 
         ) from error
 
 
-def _update_manifest(manifest: Manifest, chosen: Sequence[ProjectChange]) -> Manifest:
+def _update_manifest(manifest: CopyManifest, chosen: Sequence[ProjectChange]) -> CopyManifest:
     files = dict(manifest.files)
     for change in chosen:
         if change.kind == "deleted":
@@ -293,7 +293,7 @@ async def _render(copied: _Copied, changes: Sequence[ProjectChange]) -> Any:
             yield part
 
 
-def _render_change(host: HostDirectory, manifest: Manifest, change: ProjectChange, new: bytes | None) -> str:
+def _render_change(host: HostDirectory, manifest: CopyManifest, change: ProjectChange, new: bytes | None) -> str:
     if change.kind == "refused":
         return f"# {change.path}: not brought back, {change.problem}.\n"
     lines = [f"# {conflict}" for conflict in [_find_conflict(host, manifest, change)] if conflict]

@@ -45,7 +45,7 @@ class CopiedFile(msgspec.Struct, frozen=True, array_like=True):
     is_link: bool = False
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class CopyManifest(msgspec.Struct, frozen=True):
     """What was copied, and what was not, with the reason."""
 
     source: str
@@ -73,15 +73,15 @@ def ensure_copy(directory: Path, source: str, home: Path) -> None:
         save_manifest(directory, manifest)
 
 
-def load_manifest(directory: Path) -> Manifest:
+def load_manifest(directory: Path) -> CopyManifest:
     try:
-        return msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+        return msgspec.json.decode((directory / MANIFEST).read_bytes(), type=CopyManifest)
     except (FileNotFoundError, msgspec.MsgspecError) as error:
         remedy = "Start another session with the mount."
         raise UsageProblem("The copy of the project is not complete or was removed.", remedy=remedy) from error
 
 
-def save_manifest(directory: Path, manifest: Manifest) -> None:
+def save_manifest(directory: Path, manifest: CopyManifest) -> None:
     draft = directory / f".{MANIFEST}"
     with draft.open("wb") as file:
         file.write(msgspec.json.encode(manifest))
@@ -91,7 +91,7 @@ def save_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 class _Copy:
-    """One attempt to copy a project."""
+    """An attempt to copy a project."""
 
     def __init__(self, source: str, target: Path, home: Path) -> None:
         self._source, self._target = source, target
@@ -101,14 +101,14 @@ class _Copy:
         self._excluded: dict[str, bool] = {}
         self._bytes = 0
 
-    def make(self) -> Manifest:
+    def make(self) -> CopyManifest:
         listed = list_git_files(self._source)
         if listed is not None:
             add_history(self._source, self._target)
         with HostDirectory(self._source) as host, HostDirectory(self._target) as target:
             for path in self._walk() if listed is None else listed:
                 self._copy(host, target, path)
-        return Manifest(self._source, self._files, dict(sorted(self._skipped.items())[:1_000]))
+        return CopyManifest(self._source, self._files, dict(sorted(self._skipped.items())[:1_000]))
 
     def _walk(self) -> Iterator[str]:
         for top, directories, files in os.walk(self._source):
@@ -203,7 +203,7 @@ def list_git_files(source: str) -> list[str] | None:
 
 
 def add_history(source: str, target: Path) -> None:
-    """Give the copy of a repository its own `.git` with the newest commits, without any path of the host in it."""
+    """Create the own `.git` of the copy with the newest commits, without any path of the host in it."""
     top = _git(source, "rev-parse", "--show-toplevel")
     if top is None or os.path.realpath(os.fsdecode(top.rstrip(b"\n"))) != source:
         # A directory inside of a repository: its files alone.

@@ -1,4 +1,4 @@
-"""Files of the user's project on the host, opened beneath a descriptor of its directory, without following any link.
+"""Access to files of the user's project on the host, beneath a descriptor of its directory, without following any link.
 
 The project may contain links that lead anywhere, and another program may exchange a directory at any moment. Names come from an
 agent where changes are brought back.
@@ -52,7 +52,7 @@ class HostDirectory:
 
     @contextmanager
     def parent(self, path: str, *, creates: bool = False) -> Iterator[tuple[int, str]]:
-        """The descriptor of the directory of a path, and its last name. Raises OSError where a link is on the way."""
+        """The descriptor of the directory of a path, and its last name. Raises OSError for a link among its directories."""
         *names, last = path.split("/")
         current = os.dup(self._top)
         try:
@@ -91,7 +91,7 @@ class HostDirectory:
             return file.read(limit)
 
     def write(self, path: str, content: bytes, *, executable: bool) -> None:
-        """Give a file its content in one step. A new file belongs to the owner of its directory."""
+        """Replace the content of a file atomically. A new file belongs to the owner of its directory."""
         with self.parent(path, creates=True) as (directory, name):
             draft = f".fidelio-{secrets.token_hex(8)}"
             handle = os.open(
@@ -120,7 +120,7 @@ def _make_directory(parent: int, name: str) -> None:
         os.mkdir(name, 0o755, dir_fd=parent)
     except FileExistsError:
         return
-    _give_to_owner(os.open(name, _DIRECTORY, dir_fd=parent), parent, closes=True)
+    _change_owner(os.open(name, _DIRECTORY, dir_fd=parent), parent, closes=True)
 
 
 def _set_access(handle: int, directory: int, name: str, executable: bool) -> None:
@@ -128,7 +128,7 @@ def _set_access(handle: int, directory: int, name: str, executable: bool) -> Non
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         mode = 0o644
-        _give_to_owner(handle, directory)
+        _change_owner(handle, directory)
     else:
         # No special bits: they are not the agent's to give.
         mode = stat.S_IMODE(found.st_mode) & 0o777
@@ -138,7 +138,7 @@ def _set_access(handle: int, directory: int, name: str, executable: bool) -> Non
     os.fchmod(handle, mode | readers if executable else mode & ~0o111)
 
 
-def _give_to_owner(handle: int, directory: int, *, closes: bool = False) -> None:
+def _change_owner(handle: int, directory: int, *, closes: bool = False) -> None:
     if os.geteuid() == 0:
         owner = os.fstat(directory)
         os.fchown(handle, owner.st_uid, owner.st_gid)

@@ -28,7 +28,7 @@ class ProjectMount(msgspec.Struct, frozen=True):
 
 
 def parse_mount(text: str | None, project: Path) -> ProjectMount | None:
-    """Parse the option; None without one. A relative HOST is relative to the project. Raises `UsageProblem`."""
+    """Parse the option; None if it is absent. A relative HOST is relative to the project. Raises `UsageProblem`."""
     if text is None:
         return None
     host, mode = _split(text)

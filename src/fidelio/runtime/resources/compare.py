@@ -18,7 +18,7 @@ MAX_SHOWN = 400
 Kind = Literal["equal", "replaced", "removed", "added"]
 
 
-class Block(msgspec.Struct, frozen=True):
+class LineBlock(msgspec.Struct, frozen=True):
     """Lines `old_start` to `old_end` of the old text became `new_start` to `new_end` of the new; counted from 0."""
 
     kind: Kind
@@ -38,7 +38,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[LineBlock, ...]
     is_exact: bool = True
 
     @property
@@ -97,7 +97,7 @@ def render_unified(comparison: Comparison, old_name: str, new_name: str) -> Iter
             yield from _render_block(comparison, block)
 
 
-def _render_block(comparison: Comparison, block: Block) -> Iterator[str]:
+def _render_block(comparison: Comparison, block: LineBlock) -> Iterator[str]:
     removed, added = comparison.old[block.old_start : block.old_end], comparison.new[block.new_start : block.new_end]
     if block.kind == "equal":
         yield from (line for text in removed for line in _render_line(" ", text))
@@ -118,9 +118,9 @@ def _describe_range(start: int, end: int) -> str:
     return f"{start + 1}" if length == 1 else f"{start + 1 if length else start},{length}"
 
 
-def _group(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Changes with the equal lines around them; changes that are near each other are one group."""
-    group: list[Block] = []
+def _group(blocks: Sequence[LineBlock]) -> Iterator[list[LineBlock]]:
+    """Changes with the equal lines around them; changes that are near each other share a group."""
+    group: list[LineBlock] = []
     for block in blocks:
         if block.kind != "equal":
             group.append(block)
@@ -140,16 +140,16 @@ def _group(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         yield _cut_end(group)
 
 
-def _cut_end(group: list[Block]) -> list[Block]:
+def _cut_end(group: list[LineBlock]) -> list[LineBlock]:
     last = group[-1]
     if last.kind != "equal":
         return group
     return [*group[:-1], _cut(last, 0, min(CONTEXT, last.old_end - last.old_start))]
 
 
-def _cut(block: Block, start: int, end: int) -> Block:
+def _cut(block: LineBlock, start: int, end: int) -> LineBlock:
     old, new = block.old_start, block.new_start
-    return Block("equal", old + start, old + end, new + start, new + end)
+    return LineBlock("equal", old + start, old + end, new + start, new + end)
 
 
 def _count_equal(old: Sequence[str], new: Sequence[str]) -> int:
@@ -195,16 +195,16 @@ def _trace_back(history: list[dict[int, int]], x: int, y: int) -> list[tuple[int
     return pairs[::-1]
 
 
-def _build_blocks(pairs: list[tuple[int, int]], old_length: int, new_length: int) -> Iterator[Block]:
+def _build_blocks(pairs: list[tuple[int, int]], old_length: int, new_length: int) -> Iterator[LineBlock]:
     old = new = 0
-    run: Block | None = None
+    run: LineBlock | None = None
     for a, b in [*pairs, (old_length, new_length)]:
         if run is not None and (a > old or b > new or (a, b) == (old_length, new_length)):
             yield run
             run = None
         if a > old or b > new:
-            yield Block("replaced" if a > old and b > new else "removed" if a > old else "added", old, a, new, b)
-        run = Block("equal", run.old_start if run else a, a + 1, run.new_start if run else b, b + 1)
+            yield LineBlock("replaced" if a > old and b > new else "removed" if a > old else "added", old, a, new, b)
+        run = LineBlock("equal", run.old_start if run else a, a + 1, run.new_start if run else b, b + 1)
         old, new = a + 1, b + 1
 
 

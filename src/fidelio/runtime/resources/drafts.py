@@ -78,7 +78,7 @@ async def load_shared(substrate: Substrate, path: str) -> SharedFile:
     return file
 
 
-async def stage(call: ToolCall, arguments: StageResource, _: Preparation) -> ToolResult:
+async def copy_shared(call: ToolCall, arguments: StageResource, _: Preparation) -> ToolResult:
     source = read_shared_path(arguments.sourcePath)
     target = read_session_path(arguments.targetPath or source)
     substrate = await open_substrate(call)

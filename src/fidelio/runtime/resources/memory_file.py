@@ -1,4 +1,4 @@
-"""The two managed sections of MEMORY.md: promoted learnings, and notes. They are written by their own tools.
+"""The two managed sections of MEMORY.md: promoted learnings, and notes, each with its own tool.
 
 A promotion of the whole file keeps them as they are, or is refused: otherwise it would be a way around these tools. A section
 is what stands between its two marker lines:
@@ -41,7 +41,7 @@ def check_memory(path: str, current: bytes | None, new: bytes) -> None:
 
 
 def _find_section(content: bytes, section: str) -> bytes | bool | None:
-    """The content of a section with its markers; None without markers; False if they are not one pair in order."""
+    """The content of a section with its markers; None without markers; False if they are not a pair in order."""
     begin, end = (f"<!-- fidelio:{section}:{which} -->".encode() for which in ("begin", "end"))
     if begin not in content and end not in content:
         return None

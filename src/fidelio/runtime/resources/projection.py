@@ -32,7 +32,7 @@ _NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _Mark(msgspec.Struct, frozen=True, array_like=True):
-    """What identifies a file that was written: its content, and what every edit changes."""
+    """What identifies a file of the directory: its content, and what every edit changes."""
 
     digest: str
     size: int
@@ -48,7 +48,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 async def update_projection(substrate: Substrate) -> Path:
-    """The directory with the current files. It is looked at on every call and written only where it differs."""
+    """The directory with the current files. It is checked on every call and changed only where it differs."""
     directory = shared_directory(substrate.context, substrate.store, AREA)
     if _is_current(directory, substrate.store.last_seq):
         return directory
@@ -77,8 +77,8 @@ def _is_current(directory: Path, seq: int) -> bool:
 
 
 def _matches(found: os.stat_result, mark: _Mark) -> bool:
-    written = (mark.size, mark.inode, mark.changed_ns)
-    return stat.S_ISREG(found.st_mode) and (found.st_size, found.st_ino, found.st_ctime_ns) == written
+    same = (mark.size, mark.inode, mark.changed_ns) == (found.st_size, found.st_ino, found.st_ctime_ns)
+    return same and stat.S_ISREG(found.st_mode)
 
 
 def _scan(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -127,7 +127,7 @@ def _write(directory: Path, seq: int, wanted: Mapping[str, SharedFile], contents
             _move_aside(directory, path)
         _remove_unwanted(directory, wanted)
         for path, content in contents.items():
-            _place(directory, path, content)
+            _write_file(directory, path, content)
         marks = {path: _mark(directory / path, file.digest) for path, file in wanted.items()}
         # Written last: after a crash before it, everything is looked at again.
         _replace(_state_file(directory), msgspec.json.encode(_State(seq, marks)))
@@ -157,7 +157,7 @@ def _remove_unwanted(directory: Path, wanted: Mapping[str, SharedFile]) -> None:
             os.rmdir(inner)  # noqa: PTH106  # a text of os.walk
 
 
-def _place(directory: Path, path: str, content: bytes) -> None:
+def _write_file(directory: Path, path: str, content: bytes) -> None:
     target = directory / path
     for parent in reversed([parent for parent in Path(path).parents if parent.name]):
         (directory / parent).mkdir(mode=0o755, exist_ok=True)
@@ -167,7 +167,7 @@ def _place(directory: Path, path: str, content: bytes) -> None:
 
 
 def _replace(target: Path, content: bytes, *, staged_in: Path | None = None) -> None:
-    """Give a file its content in one step, written and synced outside of the directory that sandboxes see."""
+    """Replace a file atomically. The content is first synced outside of the directory that sandboxes see."""
     base = staged_in or target
     draft = base.with_name(f".{base.name}.{hashlib.sha256(content).hexdigest()[:16]}.{secrets.token_hex(4)}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -136,7 +136,7 @@ async def _prepare_write(substrate: Substrate, current: SharedFile, content: byt
 
 
 async def _load_bound(substrate: Substrate, preparation: Preparation) -> SharedFile:
-    """The state of the target, which must be the one that was looked at."""
+    """The state of the target, which must not have changed since it was looked at."""
     current = await substrate.load(str(preparation.bound["targetPath"]))
     if (current.version.version_id if current.version else "") != preparation.bound["targetVersion"]:
         raise _precondition_failed(f"The shared file {current.path} was changed after it was looked at.")

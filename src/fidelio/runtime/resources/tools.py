@@ -7,7 +7,7 @@ import base64
 from typing import Any
 
 from fidelio.runtime.resources.compare import compare_texts, preview
-from fidelio.runtime.resources.drafts import SessionFile, list_drafts, open_substrate, read_session_file, stage
+from fidelio.runtime.resources.drafts import SessionFile, copy_shared, list_drafts, open_substrate, read_session_file
 from fidelio.runtime.resources.paths import read_session_path, read_shared_path
 from fidelio.runtime.resources.promotion import (
     load_version,
@@ -123,7 +123,7 @@ async def _list_vaults(call: ToolCall, _: Any, __: Preparation) -> ToolResult:
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "resources_list": Implementation(_list_resources),
-    "resources_stage_from_substrate": Implementation(stage),
+    "resources_stage_from_substrate": Implementation(copy_shared),
     "resources_list_staged_drafts": Implementation(list_drafts),
     "resources_list_versions": Implementation(_list_versions),
     "resources_read_version": Implementation(_read_version),

@@ -130,7 +130,7 @@ class Substrate(msgspec.Struct, frozen=True):
         return None if document is None or document.text is None else _decode(document.text)
 
     async def find_obstacle(self, path: str) -> str:
-        """A shared file that is in the way of this path: one of its directories, or one for which it is a directory."""
+        """A shared file that conflicts with this path: a directory of the path, or a file below the path."""
         names = path.split("/")
         for length in range(1, len(names)):
             if (await self.load("/".join(names[:length]))).version is not None:
@@ -183,7 +183,7 @@ class Substrate(msgspec.Struct, frozen=True):
         return current, PutDocument(space=self._index, path=version.version_id, text=text, author=by, expect=0)
 
     async def _build_tree_change(self, onto: SharedFile, by: str) -> tuple[PutDocument, ...]:
-        """A new path also changes the tree, so that of `a` and `a/b`, created at once, only one can be committed."""
+        """A new path also changes the tree, so that not both of `a` and `a/b`, created at once, can be committed."""
         if onto.version is not None:
             return ()
         tree = await self.context.ledger.document(self._tree, "paths")
@@ -200,7 +200,7 @@ class Substrate(msgspec.Struct, frozen=True):
 
 
 def make_preview(content: bytes) -> str:
-    """The beginning of a text as one line; of binary content only its size."""
+    """The beginning of a text as a single line; of binary content only its size."""
     text = decode_text(content)
     return f"{len(content)} bytes of binary content" if text is None else shorten_to_line(text, PREVIEW)
 
