@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from fidelio.errors.runtime import SandboxUnavailable
+from fidelio.sandbox.cgroups import remove_group
 
 # The ids that systemd reserves for services without a user of their own; no distribution gives them to a person.
 FIRST_UID, LAST_UID = 61184, 65519
@@ -76,6 +77,7 @@ def remove_directory(directory: Path) -> None:
     finally:
         os.close(top)
     directory.rmdir()
+    remove_group(directory.name)
 
 
 def empty_directory(directory: Path) -> None:

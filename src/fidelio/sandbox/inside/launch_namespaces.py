@@ -97,7 +97,7 @@ def _become_first_process(task: dict[str, Any], alive: int) -> None:
     set_host_name("sandbox")
     if not task["shares_network"]:
         start_loopback()
-    _enter_last_user_namespace(task["user"], task["group"])
+    _enter_last_user_namespace(task["inner_user"], task["inner_group"])
     os.setsid()
     drop_capabilities()
     content = read_all(task["filter"])

@@ -58,6 +58,7 @@ def _read_task(descriptor: int) -> dict[str, Any]:
 def _launch(task: dict[str, Any]) -> int:
     die_with_parent(task["parent"])
     join_new_keyring()
+    _join_group(task["group"])
     # Loaded first: these files need not be readable for the user of the sandbox.
     module = None if task["level"] == "bubblewrap" else importlib.import_module(f"{_FAMILY}{task['level']}")
     if task["level"] != "landlock" and task["uid"] is not None:
@@ -68,6 +69,15 @@ def _launch(task: dict[str, Any]) -> int:
         os.execve(task["argv"][0], task["argv"], {})  # noqa: S606  # this is the purpose
     status: int = module.run(task)
     return status
+
+
+def _join_group(group: str | None) -> None:
+    """Join the control group. If the kernel refuses, the resource limits hold alone, as without a group."""
+    try:
+        if group is not None:
+            write_text(f"{group}/cgroup.procs", "0")
+    except OSError:
+        return
 
 
 def bind_sources(sources: list[tuple[str, tuple[int, int] | None]], root: str, uid: int) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors.runtime import SandboxUnavailable
+from fidelio.sandbox.cgroups import create_group
 from fidelio.sandbox.directory import empty_directory, host_uid, may_switch_user
 from fidelio.sandbox.launch.bubblewrap import build_arguments, find_bubblewrap
 from fidelio.sandbox.launch.library import GROUP_ID, HOME, USER, USER_ID, find_interpreter, prepare_library
@@ -60,7 +61,10 @@ class LaunchCommand(msgspec.Struct):
 
 
 class _Preparation(msgspec.Struct):
-    """Everything that the command of a level is built from. `uid` is None if the sandbox runs as the user of this process."""
+    """Everything that the command of a level is built from.
+
+    `uid` is None if the sandbox runs as the user of this process, `group` if it has no control group.
+    """
 
     spec: SandboxSpec
     library: Path
@@ -68,6 +72,7 @@ class _Preparation(msgspec.Struct):
     program: tuple[str, ...]
     pass_fds: tuple[int, ...]
     uid: int | None
+    group: Path | None
     contents: list[int]
 
 
@@ -99,7 +104,8 @@ def _prepare(spec: SandboxSpec, program: tuple[str, ...], pass_fds: tuple[int, .
     library = prepare_library(directory.parents[1])
     empty_directory(directory / "tmp")
     prepare_mount_points(spec, os.geteuid() if uid is None else uid)
-    return _Preparation(spec, library, plan_tree(spec, library), program, pass_fds, uid, [])
+    group = create_group(directory.name, spec.limits)
+    return _Preparation(spec, library, plan_tree(spec, library), program, pass_fds, uid, group, [])
 
 
 def _find_uid(directory: Path) -> int | None:
@@ -132,7 +138,7 @@ def _build_bubblewrap(prepared: _Preparation) -> LaunchCommand:
         seccomp=_open_content(build_filter(), prepared),
     )
     argv = (program, "--args", str(_open_content(arguments, prepared)), "--", *_with_limits(prepared))
-    if prepared.uid is None:
+    if prepared.uid is None and prepared.group is None:
         return _finish(argv, prepared)
     return _build_launcher("bubblewrap", {"argv": argv, "sources": sources}, prepared)
 
@@ -147,8 +153,8 @@ def _build_namespaces(prepared: _Preparation) -> LaunchCommand:
         "environment": BASE_ENVIRONMENT,
         "directory": WORKSPACE,
         "filter": _open_content(build_filter(), prepared),
-        "user": USER_ID,
-        "group": GROUP_ID,
+        "inner_user": USER_ID,
+        "inner_group": GROUP_ID,
     }
     return _build_launcher("namespaces", task, prepared)
 
@@ -208,9 +214,15 @@ def _build_landlock(prepared: _Preparation) -> LaunchCommand:
 
 def _build_launcher(level: Level, task: Mapping[str, object], prepared: _Preparation) -> LaunchCommand:
     """The command of our own launcher, which gets its task through a descriptor."""
-    common = {"level": level, "parent": os.getpid(), "uid": prepared.uid, "root": SOURCES, "keep": prepared.pass_fds}
-    whole = {**common, **task}
-    descriptor = _open_content(marshal.dumps(msgspec.to_builtins(whole), 4), prepared)
+    common = {
+        "level": level,
+        "parent": os.getpid(),
+        "uid": prepared.uid,
+        "group": None if prepared.group is None else str(prepared.group),
+        "root": SOURCES,
+        "keep": prepared.pass_fds,
+    }
+    descriptor = _open_content(marshal.dumps(msgspec.to_builtins({**common, **task}), 4), prepared)
     argv = (*find_interpreter().host_argv, "-c", _RUN_LAUNCHER, str(descriptor), str(prepared.library / "lib"))
     return _finish(argv, prepared)
 
