@@ -23,9 +23,8 @@ HOST_ATTEMPTS = {
     "a link in a directory of a sandbox that is removed": "stopped",
     "a file tool while a link is exchanged under it": "stopped",
     "a descriptor of the host process": "stopped",
-    "a variable of the environment of the session for process 1": "stopped",
+    "a variable of the environment of the session for process 1": "not offered",
     "a mount of the home, of another session, or of a toolchain that contains it": "stopped",
-    "a set-user-id file written by a file tool": "stopped",
 }
 
 
@@ -57,7 +56,8 @@ def render_escapes() -> str:
         "",
         f"{len(rows)} attempts to leave a sandbox, each carried out by the tests as root and as another user. `stopped`: the",
         "attempt fails. `not offered`: the level runs no commands, so there is nothing to attempt it with. No attempt is",
-        "`not stopped` at the levels `bubblewrap` and `namespaces`. [Sandbox](../concepts/sandbox.md) describes the levels.",
+        "`not stopped` at the levels `bubblewrap` and `namespaces`. Those from the host's side are carried out as the user who",
+        "runs the tests. [Sandbox](../concepts/sandbox.md) describes the levels.",
     ]
     for section in dict.fromkeys(row.section for row in rows):
         lines += ["", f"## {section}", "", "| attempt | bubblewrap | namespaces | landlock |", "|---|---|---|---|"]
