@@ -51,7 +51,7 @@ def _translate(pattern: str, dialect: Dialect) -> Query | None:
         return None
     if len(known) == 1 and not known[0].is_regex:
         return known[0]
-    return Query("|".join(each.text if each.is_regex else re.escape(each.text) for each in known), True)
+    return Query("|".join(each.text if each.is_regex else _escape(each.text) for each in known), True)
 
 
 def _split(pattern: str) -> list[str]:
@@ -79,7 +79,12 @@ class _Atom(NamedTuple):
 
     @property
     def regex(self) -> str:
-        return (re.escape(self.literal) if self.literal else ".") + self.repeat
+        return (_escape(self.literal) if self.literal else ".") + self.repeat
+
+
+def _escape(text: str) -> str:
+    """Escape what has a meaning in Python's patterns, and nothing else: a person reads the query."""
+    return re.sub(r"[.^$*+?{}\[\]\\|()]", r"\\\g<0>", text)
 
 
 def _is_escaped_end(text: str) -> bool:

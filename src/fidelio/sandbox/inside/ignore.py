@@ -43,7 +43,7 @@ class IgnoreRules:
 
     def verdict(self, relative: str, entry: Entry) -> bool | None:
         """True if the entry is ignored, False if a rule re-includes it, None if no rule names it."""
-        path = f"{self._top.rstrip('/')}/{relative}"
+        path = _bytewise(f"{self._top.rstrip('/')}/{relative}")
         is_directory = entry.kind == "directory"
         levels = [(directory, self._rules(directory)) for directory in _directories_above(path)]
         in_git = any(rules.has_git for _, rules in levels)
@@ -57,8 +57,9 @@ class IgnoreRules:
     def _rules(self, directory: str) -> Rules:
         found = self._loaded.get(directory)
         if found is None:
-            files = {name: self._load(f"{directory.rstrip('/')}/{name}") for name in _NAMES}
-            found = self._loaded[directory] = Rules(files, self._exists(f"{directory.rstrip('/')}/.git"))
+            path = os.fsdecode(directory.encode("latin-1")).rstrip("/")
+            files = {name: self._load(f"{path}/{name}") for name in _NAMES}
+            found = self._loaded[directory] = Rules(files, self._exists(f"{path}/.git"))
         return found
 
     def _exists(self, path: str) -> bool:
@@ -74,9 +75,14 @@ class IgnoreRules:
         except OSError:
             return []
         with os.fdopen(descriptor, "rb") as file:
-            text = file.read(_MAX_FILE).decode("utf-8", "surrogateescape")
+            text = file.read(_MAX_FILE).decode("latin-1")
         rules = (parse_rule(line) for line in text.split("\n"))
         return [rule for rule in rules if rule is not None]
+
+
+def _bytewise(path: str) -> str:
+    """A text with one character for each byte: ripgrep matches bytes, so its `?` is no match for `é`."""
+    return os.fsencode(path).decode("latin-1")
 
 
 def _directories_above(path: str) -> list[str]:

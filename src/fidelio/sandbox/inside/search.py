@@ -80,7 +80,8 @@ def _is_walked(tree: Tree, path: str, found: os.stat_result, pattern: GlobPatter
         return False
     try:
         return stat.S_ISDIR(tree.stat(path).st_mode)
-    except OSError:
+    except FileNotFoundError:
+        # A link to nothing is listed itself.
         return False
 
 
@@ -137,6 +138,6 @@ def _encode_cursor(relative: str) -> str:
 
 def _decode_cursor(cursor: str) -> str:
     try:
-        return os.fsdecode(base64.urlsafe_b64decode(cursor.encode("ascii")))
+        return os.fsdecode(base64.b64decode(cursor, altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         raise Failure("invalid_arguments", "cursor is not one that list_tree returned. Pass nextCursor as it was.") from None
