@@ -109,8 +109,8 @@ def find_remedy() -> str:
         return "Install bubblewrap 0.8 or newer: sudo apt-get install bubblewrap."
     return (
         "Use bubblewrap 0.8 or newer and allow user namespaces: sudo sysctl user.max_user_namespaces=10000 (older kernels of "
-        "Debian also need kernel.unprivileged_userns_clone=1). In a container, allow the system calls unshare and mount, or run "
-        "Fidelio outside of it."
+        "Debian also need kernel.unprivileged_userns_clone=1). In a container, allow the system calls unshare and mount, or "
+        "run Fidelio outside of it."
     )
 
 
