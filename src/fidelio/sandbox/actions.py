@@ -1,4 +1,4 @@
-"""The public actions of a sandbox: names, parameters with bounds, and what each one does to the machine.
+"""The public actions of a sandbox: names, parameters with bounds, and what each does to the machine.
 
 Runtime and surfaces validate calls against this table and decide permissions by `effect`; the process inside of the sandbox
 carries the actions out. Actions that only the host uses (bytes, digests, listings of whole trees) are not in it.
@@ -98,7 +98,7 @@ class FindEntriesParameters(ActionParameters, frozen=True, kw_only=True):
 
 
 class GlobParameters(ActionParameters, frozen=True, kw_only=True):
-    """A pattern below `path`: `*` in one directory, `**` at any depth, `{a,b}` alternatives."""
+    """A pattern below `path`: `*` inside a directory, `**` at any depth, `{a,b}` alternatives."""
 
     path: Path
     pattern: Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -140,7 +140,7 @@ class RunShellParameters(ActionParameters, frozen=True, kw_only=True):
 
 
 class OpenShellParameters(ActionParameters, frozen=True, kw_only=True):
-    """Where the persistent shell starts; `restart` replaces a live one."""
+    """Where the persistent shell starts; `restart` replaces a live shell."""
 
     cwd: Path | None = None
     restart: bool = False

@@ -1,4 +1,4 @@
-"""Parser for one simple shell command: its words as bash would pass them, or nothing.
+"""Parser for a single simple shell command: the words that bash would run, or nothing.
 
 Whatever could mean more than its words (operators, substitutions, redirections, assignments, wildcards, tilde, braces, history,
 comments, keywords) is not parsed. Two independent readers must agree on every word: a lexer that knows only plain and quoted
@@ -46,7 +46,7 @@ class Unclear(Exception):
 
 
 def parse_command(text: str) -> tuple[str, ...] | None:
-    """Return the words of a text that is exactly one simple command; None for everything else."""
+    """Return the words of a text that is a single simple command; None for everything else."""
     if len(text) > MAX_LENGTH or _UNREADABLE.search(text):
         return None
     try:

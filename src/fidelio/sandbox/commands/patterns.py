@@ -12,7 +12,7 @@ from typing import NamedTuple
 MAX_QUERY = 2_000
 
 
-class Dialect(NamedTuple):
+class PatternDialect(NamedTuple):
     """A language of patterns. `repeats` follow an atom, `escapable` mean themselves after a backslash."""
 
     repeats: str
@@ -22,28 +22,28 @@ class Dialect(NamedTuple):
     has_alternatives: bool
 
 
-BASIC = Dialect("*", frozenset("["), frozenset(".*[]^$\\"), has_alternatives=False)
-RUST = Dialect("*+?", frozenset("()[]{}"), frozenset("\\.+*?()|[]{}^$"), has_alternatives=True)
+BASIC = PatternDialect("*", frozenset("["), frozenset(".*[]^$\\"), has_alternatives=False)
+RUST = PatternDialect("*+?", frozenset("()[]{}"), frozenset("\\.+*?()|[]{}^$"), has_alternatives=True)
 
 
-class Query(NamedTuple):
+class GrepQuery(NamedTuple):
     """What the `grep` tool searches for."""
 
     text: str
     is_regex: bool
 
 
-def translate_pattern(pattern: str, dialect: Dialect | None, *, ignores_case: bool) -> Query | None:
+def translate_pattern(pattern: str, dialect: PatternDialect | None, *, ignores_case: bool) -> GrepQuery | None:
     """Return the query with the same meaning; None if that is not certain. Without a dialect the pattern is a plain text."""
     if not pattern or len(pattern) > MAX_QUERY // 2 or "\n" in pattern:
         return None
     if ignores_case and not pattern.isascii():
         # Case folding beyond ASCII differs between the three programs.
         return None
-    return Query(pattern, False) if dialect is None else _translate(pattern, dialect)
+    return GrepQuery(pattern, False) if dialect is None else _translate(pattern, dialect)
 
 
-def _translate(pattern: str, dialect: Dialect) -> Query | None:
+def _translate(pattern: str, dialect: PatternDialect) -> GrepQuery | None:
     alternatives = _split(pattern) if dialect.has_alternatives else [pattern]
     translated = [_translate_alternative(each, dialect) for each in alternatives]
     known = [each for each in translated if each is not None]
@@ -51,7 +51,7 @@ def _translate(pattern: str, dialect: Dialect) -> Query | None:
         return None
     if len(known) == 1 and not known[0].is_regex:
         return known[0]
-    return Query("|".join(each.text if each.is_regex else _escape(each.text) for each in known), True)
+    return GrepQuery("|".join(each.text if each.is_regex else _escape(each.text) for each in known), True)
 
 
 def _split(pattern: str) -> list[str]:
@@ -59,20 +59,20 @@ def _split(pattern: str) -> list[str]:
     return re.sub(r"(\\.)|\|", lambda found: found.group(1) or "\n", pattern).split("\n")
 
 
-def _translate_alternative(text: str, dialect: Dialect) -> Query | None:
+def _translate_alternative(text: str, dialect: PatternDialect) -> GrepQuery | None:
     body = text.removeprefix("^")
     is_open = body.endswith("$") and not _is_escaped_end(body)
     atoms = _atoms(body[:-1] if is_open else body, dialect)
     if not atoms:
         return None
     if body == text and not is_open and all(atom.literal and not atom.repeat for atom in atoms):
-        return Query("".join(atom.literal for atom in atoms), False)
+        return GrepQuery("".join(atom.literal for atom in atoms), False)
     middle = "".join(atom.regex for atom in atoms)
-    return Query(f"{'^' if body != text else ''}{middle}{'$' if is_open else ''}", True)
+    return GrepQuery(f"{'^' if body != text else ''}{middle}{'$' if is_open else ''}", True)
 
 
 class _Atom(NamedTuple):
-    """One character of a pattern with its repetition. `literal` is empty for `.`."""
+    """A character of a pattern with its repetition. `literal` is empty for `.`."""
 
     literal: str
     repeat: str
@@ -92,7 +92,7 @@ def _is_escaped_end(text: str) -> bool:
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
-def _atoms(text: str, dialect: Dialect) -> list[_Atom] | None:
+def _atoms(text: str, dialect: PatternDialect) -> list[_Atom] | None:
     atoms: list[_Atom] = []
     position = 0
     while position < len(text):

@@ -19,7 +19,7 @@ from fidelio.errors.runtime import ToolRefused
 from fidelio.sandbox.actions import MAX_LINES
 from fidelio.sandbox.commands.allow_list import COMMANDS, check_command
 from fidelio.sandbox.commands.parse import parse_command
-from fidelio.sandbox.commands.patterns import BASIC, RUST, Dialect, translate_pattern
+from fidelio.sandbox.commands.patterns import BASIC, RUST, PatternDialect, translate_pattern
 
 # In what the results of command and tool are equal: the text, the number of newlines, the set of names, the set of (path, line,
 # text), the same for a recursive search, the whole output, or the output up to variables that a shell sets for itself.
@@ -229,7 +229,7 @@ def _rg(args: Sequence[str], cwd: str) -> Projection | None:
     return Projection("grep", {**arguments, "limit": _RG_FOUND, "ignoreFiles": True}, "matches")
 
 
-def _search(words: Words, cwd: str, dialect: Dialect) -> dict[str, Any] | None:
+def _search(words: Words, cwd: str, dialect: PatternDialect) -> dict[str, Any] | None:
     ignores_case = "i" in words.flags
     query = translate_pattern(words.operands[0], None if "F" in words.flags else dialect, ignores_case=ignores_case)
     if query is None:

@@ -1,4 +1,4 @@
-"""The tree without namespaces (level c): virtual paths that are opened beneath the descriptors of the mounts.
+"""The tree without namespaces (level c): virtual paths beneath the descriptors of the mounts.
 
 There are no mounts of the kernel here, so links and `..` are followed in virtual paths, and the result is opened with openat2,
 which refuses links and everything above the descriptor. A race can therefore make a call fail, but leads nowhere else.

@@ -23,7 +23,7 @@ States = frozenset[tuple[int, int]]
 
 
 class Name(NamedTuple):
-    """One name of a pattern. Without `matches` it is `**`."""
+    """A name of a pattern. Without `matches` it is `**`."""
 
     text: str
     matches: re.Pattern[str] | None
@@ -42,7 +42,7 @@ class GlobPattern:
         return any(name.matches is None for names in self._alternatives for name in names)
 
     def step(self, states: States, name: str) -> States:
-        """The states after one more name; empty if nothing below it can match."""
+        """The states after a further name; empty if nothing below it can match."""
         return self._close(after for state in states for after in self._advance(state, name))
 
     def accepts(self, states: States) -> bool:

@@ -29,8 +29,8 @@ _SHOWN, _BEFORE = 400, 120
 Matcher = Callable[[str], "int | None"]
 
 
-class Hit(NamedTuple):
-    """A matching line."""
+class MatchingLine(NamedTuple):
+    """A line that matches, and where."""
 
     line: int
     text: str
@@ -42,7 +42,7 @@ class Binary(Exception):
 
 
 class Search:
-    """The state of one search: what was found, and what was passed over."""
+    """The state of a search: what was found, and what was passed over."""
 
     def __init__(self, query: str, *, is_regex: bool, is_case_sensitive: bool, limit: int) -> None:
         self._matcher = _compile(query, is_regex, is_case_sensitive)
@@ -84,21 +84,21 @@ class Search:
         more = {"unreadableFiles": self.unreadable} if self.unreadable else {}
         return {"matches": matches, "count": len(matches), "truncated": self.is_full or not is_complete, **counts, **more}
 
-    def _hits(self, descriptor: int) -> Iterator[Hit]:
+    def _hits(self, descriptor: int) -> Iterator[MatchingLine]:
         line = 1
         for block in _blocks(descriptor):
             if self._needle in block:
                 yield from self._hits_in(block, line)
             line += block.count(b"\n")
 
-    def _hits_in(self, block: bytes, line: int) -> Iterator[Hit]:
+    def _hits_in(self, block: bytes, line: int) -> Iterator[MatchingLine]:
         lines = block.decode("utf-8", "replace").split("\n")
         if lines[-1] == "":
             lines.pop()
         for number, text in enumerate(lines, line):
             offset = self._matcher(text)
             if offset is not None:
-                yield Hit(number, text, offset)
+                yield MatchingLine(number, text, offset)
 
 
 def grep_text(tree: Tree, arguments: Output) -> Output:
@@ -180,7 +180,7 @@ def _blocks(descriptor: int) -> Iterator[bytes]:
         yield rest
 
 
-def _shown_text(hit: Hit) -> Output:
+def _shown_text(hit: MatchingLine) -> Output:
     if len(hit.text) <= _SHOWN:
         return {"text": hit.text}
     start = max(0, min(hit.offset - _BEFORE, len(hit.text) - _SHOWN))

@@ -19,18 +19,18 @@ _NAMES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
 _OF_GIT = (".gitignore", ".git/info/exclude")
 
 
-class Rule(NamedTuple):
-    """One line of an ignore file. `excludes` is False for a line with `!`."""
+class IgnoreRule(NamedTuple):
+    """A line of an ignore file. `excludes` is False for a line with `!`."""
 
     matches: Callable[[str], object]
     excludes: bool
     only_directories: bool
 
 
-class Rules(NamedTuple):
-    """The ignore files of one directory, by name, and whether it is the top of a repository."""
+class DirectoryRules(NamedTuple):
+    """The ignore files of a directory, by name, and whether it is the top of a repository."""
 
-    files: dict[str, list[Rule]]
+    files: dict[str, list[IgnoreRule]]
     has_git: bool
 
 
@@ -39,7 +39,7 @@ class IgnoreRules:
 
     def __init__(self, tree: Tree, top: str) -> None:
         self._tree, self._top = tree, tree.resolve(top)
-        self._loaded: dict[str, Rules] = {}
+        self._loaded: dict[str, DirectoryRules] = {}
 
     def verdict(self, relative: str, entry: Entry) -> bool | None:
         """True if the entry is ignored, False if a rule re-includes it, None if no rule names it."""
@@ -54,12 +54,12 @@ class IgnoreRules:
                     return found
         return None
 
-    def _rules(self, directory: str) -> Rules:
+    def _rules(self, directory: str) -> DirectoryRules:
         found = self._loaded.get(directory)
         if found is None:
             path = os.fsdecode(directory.encode("latin-1")).rstrip("/")
             files = {name: self._load(f"{path}/{name}") for name in _NAMES}
-            found = self._loaded[directory] = Rules(files, self._exists(f"{path}/.git"))
+            found = self._loaded[directory] = DirectoryRules(files, self._exists(f"{path}/.git"))
         return found
 
     def _exists(self, path: str) -> bool:
@@ -69,7 +69,7 @@ class IgnoreRules:
             return False
         return True
 
-    def _load(self, path: str) -> list[Rule]:
+    def _load(self, path: str) -> list[IgnoreRule]:
         try:
             descriptor, _ = self._tree.open_file(path)
         except OSError:
@@ -81,7 +81,7 @@ class IgnoreRules:
 
 
 def _bytewise(path: str) -> str:
-    """A text with one character for each byte: ripgrep matches bytes, so its `?` is no match for `é`."""
+    """A text with a character for each byte: ripgrep matches bytes, so its `?` is no match for `é`."""
     return os.fsencode(path).decode("latin-1")
 
 
@@ -94,7 +94,7 @@ def _directories_above(path: str) -> list[str]:
     return found
 
 
-def _first_verdict(levels: list[tuple[str, Rules]], name: str, path: str, is_directory: bool) -> bool | None:
+def _first_verdict(levels: list[tuple[str, DirectoryRules]], name: str, path: str, is_directory: bool) -> bool | None:
     for directory, rules in levels:
         below = path[len(directory.rstrip("/")) + 1 :]
         for rule in reversed(rules.files[name]):
@@ -106,7 +106,7 @@ def _first_verdict(levels: list[tuple[str, Rules]], name: str, path: str, is_dir
     return None
 
 
-def parse_rule(line: str) -> Rule | None:
+def parse_rule(line: str) -> IgnoreRule | None:
     """Parse a line of an ignore file; None for a comment, an empty line and an invalid pattern."""
     text = line.rstrip("\r")
     if text.startswith("#"):
@@ -125,7 +125,7 @@ def parse_rule(line: str) -> Rule | None:
     if not text:
         return None
     pattern = _translate(text if is_anchored or "/" in text or text == "**" else f"**/{text}")
-    return None if pattern is None else Rule(pattern.fullmatch, excludes, only_directories)
+    return None if pattern is None else IgnoreRule(pattern.fullmatch, excludes, only_directories)
 
 
 def _translate(text: str) -> re.Pattern[str] | None:

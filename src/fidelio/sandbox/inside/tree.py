@@ -1,4 +1,4 @@
-"""The file tree that the actions see, and the two ways of opening what is in it.
+"""The file tree that the actions see, and access to its entries.
 
 Behind namespaces (levels a and b) the kernel's own path lookup is the boundary, so a path is opened as it is. At level c
 `fidelio.sandbox.inside.beneath` opens it beneath the descriptors of the mounts. All else works on descriptors and single names,
@@ -62,7 +62,7 @@ class Tree(ABC):
 
     @abstractmethod
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """Open an absolute path; links are followed, the last one not with O_NOFOLLOW. Raises OSError."""
+        """Open an absolute path; links are followed, with O_NOFOLLOW not the last. Raises OSError."""
 
     @abstractmethod
     def resolve(self, path: str) -> str:

@@ -27,7 +27,7 @@ class _Item(NamedTuple):
 
 
 class Walk:
-    """One walk below `top`. After it, `is_complete` says whether the time sufficed, `unreadable` counts directories."""
+    """A walk below `top`. After it, `is_complete` says whether the time sufficed, `unreadable` counts directories."""
 
     def __init__(self, tree: Tree, top: str, *, cursor: str = "", seconds: float = SOFT_SECONDS) -> None:
         self.tree, self.top = tree, top

@@ -90,18 +90,18 @@ def remove(tree: Tree, arguments: Output) -> Output:
 
 
 def replace_file(tree: Tree, path: str, data: bytes, *, unchanged_since: os.stat_result | None = None) -> bool:
-    """Give a file its new content in one step. True if the file is new. Raises OSError and Failure."""
+    """Replace the content of a file atomically. True if the file is new. Raises OSError and Failure."""
     target = _target(tree, path)
     with tree.parent(target) as (directory, name):
         old = _existing(directory, name, path)
-        staged = f".fidelio-write-{os.urandom(8).hex()}"
+        prepared = f".fidelio-write-{os.urandom(8).hex()}"
         try:
-            _stage(directory, staged, data, old)
+            _prepare(directory, prepared, data, old)
             if unchanged_since is not None:
                 _check_unchanged(_existing(directory, name, path), unchanged_since, path)
-            os.rename(staged, name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.rename(prepared, name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
-            _discard(directory, staged)
+            _discard(directory, prepared)
             raise
     return old is None
 
@@ -115,27 +115,27 @@ def _target(tree: Tree, path: str) -> str:
     return target
 
 
-def _stage(directory: int, staged: str, data: bytes, old: os.stat_result | None) -> None:
+def _prepare(directory: int, prepared: str, data: bytes, old: os.stat_result | None) -> None:
     try:
-        _stage_unnamed(directory, staged, data, old)
+        _prepare_unnamed(directory, prepared, data, old)
     except OSError as error:
         if error.errno in _FULL:
             raise
-        # No unnamed files here, or no /proc: a kill may leave the staged file behind, but never a half-written target.
+        # No unnamed files here, or no /proc: a kill may leave the prepared file behind, but never a half-written target.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(staged, flags, 0o666 if old is None else 0o600, dir_fd=directory)
+        descriptor = os.open(prepared, flags, 0o666 if old is None else 0o600, dir_fd=directory)
         try:
             _fill(descriptor, data, old)
         finally:
             os.close(descriptor)
 
 
-def _stage_unnamed(directory: int, staged: str, data: bytes, old: os.stat_result | None) -> None:
+def _prepare_unnamed(directory: int, prepared: str, data: bytes, old: os.stat_result | None) -> None:
     flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
     descriptor = os.open(".", flags, 0o666 if old is None else 0o600, dir_fd=directory)
     try:
         _fill(descriptor, data, old)
-        os.link(f"/proc/self/fd/{descriptor}", staged, dst_dir_fd=directory, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{descriptor}", prepared, dst_dir_fd=directory, follow_symlinks=True)
     finally:
         os.close(descriptor)
 
@@ -154,7 +154,7 @@ def _fill(descriptor: int, data: bytes, old: os.stat_result | None) -> None:
 
 
 def _append(tree: Tree, path: str, data: bytes) -> tuple[bool, int]:
-    """Append in one call; what a full disk cut is taken back."""
+    """Append in a single call; what a full disk cut is undone."""
     target = _target(tree, path)
     with tree.parent(target) as (directory, name):
         is_new = _existing(directory, name, path) is None
@@ -201,9 +201,9 @@ def _check_unchanged(found: os.stat_result | None, before: os.stat_result, path:
         raise Failure("changed", f"{display(path)} was changed by something else meanwhile. Read it again.", True)
 
 
-def _discard(directory: int, staged: str) -> None:
+def _discard(directory: int, prepared: str) -> None:
     try:
-        os.unlink(staged, dir_fd=directory)
+        os.unlink(prepared, dir_fd=directory)
     except OSError:
         # It was not linked, or the directory is gone: there is nothing to discard.
         return
