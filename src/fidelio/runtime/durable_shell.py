@@ -116,8 +116,14 @@ def _close_shell(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
 
 
 def _change_cwd(shell: ShellRecord, event: RecordEvent) -> ShellRecord:
-    seq = shell.cwd_seq if event.body.get("by_command", False) else event.seq
-    return replace(shell, cwd=event.body.get("cwd") or shell.cwd, cwd_seq=seq)
+    body = event.body
+    cwd = body.get("cwd") or shell.cwd
+    if not body.get("by_command", False):
+        return replace(shell, cwd=cwd, cwd_seq=event.seq)
+    command = shell.find(body.get("command_id", ""))
+    # What a call has set since the command began applies before the next command.
+    is_older = command is not None and command.start_seq < shell.cwd_seq
+    return shell if is_older else replace(shell, cwd=cwd)
 
 
 def _change_variables(shell: ShellRecord, event: RecordEvent) -> ShellRecord:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -55,7 +56,7 @@ def open_sealed(keys: KeyRing, purpose: str, aad: str, text: str) -> str:
 
 
 def needs_reseal(keys: KeyRing, text: str) -> bool:
-    """Whether a text was sealed with another key than the active one."""
+    """Whether a text was sealed with another key than the active key."""
     match = _SHAPE.fullmatch(text)
     return match is None or match["kid"] != keys.active().kid
 
@@ -74,11 +75,12 @@ def matches_keyed_digest(keys: KeyRing, purpose: str, aad: str, plain: str, dige
 
 def _digest(key: Key, purpose: str, aad: str, plain: str) -> str:
     # Lengths in front keep ("ab", "c") and ("a", "bc") apart; the first word keeps digests and tokens apart.
-    parts = (b"fidelio.digest.v1", purpose.encode(), aad.encode(), plain.encode())
-    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    fields = (b"fidelio.digest.v1", purpose.encode(), aad.encode(), plain.encode())
+    message = b"".join(len(field).to_bytes(8, "big") + field for field in fields)
     return f"{key.kid}.{encode_base64(hmac.digest(key.secret, message, 'sha256'))}"
 
 
+@lru_cache(maxsize=16)
 def _make_cipher(key: Key, purpose: str) -> AESGCM:
     derive = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=b"fidelio.secrets.v1:" + purpose.encode())
     return AESGCM(derive.derive(key.secret))

@@ -44,6 +44,16 @@ def test_the_directory_is_that_of_the_last_change(events: Events) -> None:
     assert fold_all(events).shell.cwd == (changes[-1] if changes else "/workspace")
 
 
+@proves("runtime.shell-variables")
+def test_the_late_end_of_a_command_does_not_move_a_shell_that_a_call_has_moved_since() -> None:
+    started = (e.COMMAND_STARTED, {"command_id": "cmd_1", "tool": "shell_exec", "cwd": "/workspace"})
+    by_call = (e.SHELL_CWD, {"cwd": "/tmp"})
+    by_command = (e.SHELL_CWD, {"cwd": "/workspace/src", "by_command": True, "command_id": "cmd_1"})
+
+    assert fold_all([started, by_call, by_command]).shell.cwd == "/tmp"
+    assert fold_all([by_call, started, by_command]).shell.cwd == "/workspace/src"
+
+
 @proves("runtime.shell-fold")
 @given(EVENTS)
 def test_a_live_shell_forgets_exactly_what_was_removed_and_not_set_again(events: Events) -> None:

@@ -42,7 +42,7 @@ def test_what_was_settled_once_needs_no_settling_again(data: st.DataObject, reco
     again = reconcile(after.shell, seen, now=LATE)
 
     assert (again.lost, again.ended, again.closed) == ((), (), "")
-    assert again.opened is None or not after.shell.is_open
+    assert again.started is None or not after.shell.is_open
 
 
 @proves("runtime.shell-settle")

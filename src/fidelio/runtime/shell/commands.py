@@ -15,10 +15,10 @@ from fidelio.errors import SandboxError, SandboxLost, ToolRefused
 from fidelio.ledger.model import NewEvent, PutDocument
 from fidelio.runtime.durable_shell import ShellRecord
 from fidelio.runtime.shell.history import describe_end, describe_start, describe_unknown_end, new_command_id
-from fidelio.runtime.shell.live import CommandAnswer, Observation, observe, read_answer
+from fidelio.runtime.shell.live import CommandAnswer, Observation, observe, observe_sandbox, read_answer
 from fidelio.runtime.shell.plans import describe_plans, suggest
 from fidelio.runtime.shell.settle import Settlement, commit_settlement, describe_findings, fold_ahead
-from fidelio.runtime.shell.variables import LoadedVariables, list_not_kept, load_variables
+from fidelio.runtime.shell.variables import LoadedVariables, list_temporary, load_variables
 from fidelio.runtime.shell.views import SHELL_PATH, render_state
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult
 from fidelio.runtime.tools.parameters import ShellExec, ShellRun
@@ -62,7 +62,7 @@ async def _prepare_exec(call: ToolCall, arguments: ShellExec) -> Preparation:
 async def _prepare_run(call: ToolCall, arguments: ShellRun) -> Preparation:
     state = await start_for_commands(call)
     # Whatever ran in an earlier sandbox has ended; the rest does not matter to a shell of its own.
-    await commit_settlement(call, Observation(state.incarnation, is_shell_known=False))
+    await commit_settlement(call, observe_sandbox(call, state))
     return await _prepare(call, "shell_run", arguments, state)
 
 
@@ -98,12 +98,10 @@ async def start_for_commands(call: ToolCall) -> SandboxState:
 
 
 async def _require_idle(call: ToolCall, state: SandboxState) -> None:
-    """Refuse if a command runs in the shell. The sandbox is asked only if the record says so: it may have ended since."""
+    """Refuse if a command runs in the shell. Only if the record says so, the sandbox tells whether it has ended since."""
     running = call.record.shell.running
-    is_asked = running is not None and running.incarnation == state.incarnation
-    live = await commit_settlement(
-        call, await observe(call) if is_asked else Observation(state.incarnation, is_shell_known=False)
-    )
+    is_uncertain = running is not None and running.incarnation == state.incarnation
+    live = await commit_settlement(call, await observe(call) if is_uncertain else observe_sandbox(call, state))
     shell = call.record.shell
     if shell.running is not None:
         raise ShellBusy(f"The shell still runs {shell.running.id}. {_WAIT_FIRST}", describe_plans(shell, live, call.tools))
@@ -211,7 +209,7 @@ def _finish(call: ToolCall, action: str, command: str, preparation: CommandPrepa
 def build_result(
     output: Mapping[str, Any], found: Settlement, documents: tuple[PutDocument, ...] = (), events: tuple[NewEvent, ...] = ()
 ) -> ToolResult:
-    """A result with everything that was found on the way."""
+    """A result with everything that was found out for it."""
     return ToolResult(
         output=output,
         events=(*found.events, *events),
@@ -229,7 +227,7 @@ def describe_answer(command: str, preparation: CommandPreparation, answer: Comma
         "command": command[:SHOWN_COMMAND],
         "cwd": answer.cwd or preparation.cwd,
         "envKeys": sorted(preparation.variables.values),
-        "notKept": list(list_not_kept(answer.environment))[:SHOWN_NAMES],
+        "notKept": list(list_temporary(answer.environment))[:SHOWN_NAMES],
         "exitCode": answer.exit_code,
         "signal": answer.signal,
         "timedOut": answer.timed_out,
@@ -294,7 +292,7 @@ async def _run_bash(call: ToolCall, arguments: RunCommandParameters, preparation
 
 
 def resolve_directory(path: str | None, shell: ShellRecord) -> str:
-    """The directory of a command: a relative one is below the durable one."""
+    """The directory of a command: a relative path is below the durable directory."""
     if not path:
         return shell.cwd
     # POSIX gives two leading slashes a meaning of their own, which nobody wants here.

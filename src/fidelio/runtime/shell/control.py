@@ -124,7 +124,7 @@ async def _open_shell(call: ToolCall, path: str | None, *, pty: bool, restart: b
 
 
 async def _describe_change(call: ToolCall, live: LiveShell, reason: str) -> Settlement:
-    """What the record does not say yet after the shell was opened or closed: also how the commands in it ended."""
+    """What the record does not say yet after a shell was started or ended: also how the commands in it ended."""
     answers = {command.id: await ask_command(call, command) for command in call.record.shell.unsettled}
     return describe_findings(call, call.record, Observation(_incarnation(call), live, answers, reason=reason))
 

@@ -1,4 +1,4 @@
-"""What the sandbox says about the persistent shell and its commands, and the questions that it is asked.
+"""The live side of the shell: what the sandbox says about the persistent shell and its commands.
 
 Values of the replies are typed here, once: a reply of another form refuses the call. Asking starts no sandbox.
 """
@@ -13,6 +13,7 @@ import msgspec
 from fidelio.errors import SandboxError, ToolRefused
 from fidelio.runtime.durable_shell import CommandRecord
 from fidelio.runtime.tools.model import ToolCall
+from fidelio.sandbox.host.operations import StartedSandbox
 from fidelio.sandbox.model import SandboxState
 
 # What a command that nobody waits for any more leaves of its output on record.
@@ -74,7 +75,7 @@ class Observation(msgspec.Struct, frozen=True):
     """What was seen of the sandbox of a session. `incarnation` is empty if none is live.
 
     `answers` are about the commands that were asked for; None if the sandbox does not know one. `shell` is None if there is no
-    shell; it says nothing unless `is_shell_known`. `reason` is why the shell on record was ended, if the call itself did it.
+    shell; it says nothing unless `is_shell_known`. `reason` is why the shell on record was ended, if that is known.
     """
 
     incarnation: str = ""
@@ -85,7 +86,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 async def observe(call: ToolCall) -> Observation:
-    """Ask about everything that the record leaves open: the shell, if one is open there, and the commands that run there."""
+    """Ask about everything that the record cannot know for certain: an open shell, and the commands that run."""
     shell = call.record.shell
     state = await find_sandbox(call) if shell.is_open or shell.unsettled else None
     if state is None:
@@ -94,6 +95,14 @@ async def observe(call: ToolCall) -> Observation:
         return await _ask_everything(call, state)
     except SandboxError:
         return await observe_after_loss(call)
+
+
+def observe_sandbox(call: ToolCall, state: SandboxState) -> Observation:
+    """What the start of a sandbox tells without a question: whether it is that of the record, and if not, why that ended."""
+    ending = state.closed_because if isinstance(state, StartedSandbox) else None
+    is_same = ending is not None and ending.incarnation == call.record.shell.incarnation
+    reason = ending.reason if ending is not None and is_same else ""
+    return Observation(state.incarnation, is_shell_known=False, reason=reason)
 
 
 async def observe_after_loss(call: ToolCall) -> Observation:

@@ -33,7 +33,7 @@ def suggest(tools: Tools, tool: str, args: Mapping[str, Any], rationale: str) ->
 
 
 def find_status(shell: ShellRecord, live: LiveShell | None) -> Status:
-    """The posture of the persistent shell, from the settled record and what was seen of the live one."""
+    """The posture of the persistent shell, from the settled record and what was seen of the live shell."""
     # The call that opened the shell for its command may not have committed that yet.
     if shell.running is not None or (live is not None and live.busy):
         return "busy"
@@ -95,7 +95,7 @@ def plan_recovery(shell: ShellRecord, live: LiveShell | None, tools: Tools) -> S
 
 
 def plan_next_step(shell: ShellRecord, live: LiveShell | None, tools: Tools) -> Suggestion | None:
-    """The one next call: wait for what runs, else repair the shell, else nothing in particular."""
+    """The next call: wait for what runs, else repair the shell, else nothing in particular."""
     if find_status(shell, live) == "busy":
         return _suggest_waiting(shell, live, tools)
     return plan_recovery(shell, live, tools)

@@ -1,4 +1,4 @@
-"""Tools that read the shell: describe, history, last output, one command, wait.
+"""Tools that read the shell: describe, history, last output, a command, wait.
 
 They start no sandbox and change nothing in one. What they find out about the own session is committed with their result. They
 also read another session of the same agent and project, from its record alone: nothing is written there.
@@ -111,7 +111,7 @@ def _no_such_session(session_id: str) -> ToolRefused:
 
 
 async def _check_network(call: ToolCall, other: LoadedRuntime) -> None:
-    """What an offline session has seen must not leave through one with a network."""
+    """Refuse to let the data of an offline session out through a session with a network."""
     record = other.record
     chosen = await load_environment(call.context, record.environment, record.environment_version)
     if _NETWORKS.index(chosen.environment.network) < _NETWORKS.index(call.spec.network):
@@ -193,7 +193,7 @@ async def _wait(call: ToolCall, arguments: ShellWait, _: Preparation) -> ToolRes
 
 
 async def _find_awaited(call: ToolCall, command_id: str | None) -> CommandRecord | None:
-    """The command to wait for: the named one, else the one of the shell, else any that has not ended."""
+    """The command to wait for: that of the id, else that of the shell, else any that has not ended."""
     shell = call.record.shell
     if command_id is None:
         return shell.running or next(iter(shell.unsettled), None)

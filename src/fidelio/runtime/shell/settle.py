@@ -1,4 +1,4 @@
-"""Reconciles the durable shell with the live one: what ended, what was lost, which shell lives.
+"""Reconciles the durable shell with the live shell: what ended, what was lost, which shell lives.
 
 The record says which command runs and whether a shell is open; both can change without a call, when a command ends, a shell
 exits, a sandbox is closed or the host restarts. `reconcile` compares the record with an observation and is pure. A tool that
@@ -34,7 +34,7 @@ class Findings(msgspec.Struct, frozen=True):
     ended: tuple[CommandAnswer, ...] = ()
     lost: tuple[str, ...] = ()
     closed: str = ""
-    opened: LiveShell | None = None
+    started: LiveShell | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def reconcile(shell: ShellRecord, seen: Observation, *, now: int) -> Findings:
         ended=tuple(answer for answer in answers if answer is not None and answer.status == "completed"),
         lost=tuple(command.id for command in shell.unsettled if _is_lost(command, seen, now)),
         closed=closed,
-        opened=_find_new_shell(shell, seen, was_closed=bool(closed)),
+        started=_find_new_shell(shell, seen, was_closed=bool(closed)),
     )
 
 
@@ -69,13 +69,13 @@ def _find_closing_reason(shell: ShellRecord, seen: Observation) -> str:
     if not shell.is_open:
         return ""
     if shell.incarnation != seen.incarnation:
-        return "sandbox_restarted" if seen.incarnation else "sandbox_ended"
+        return seen.reason or ("sandbox_restarted" if seen.incarnation else "sandbox_ended")
     is_same = seen.shell is not None and seen.shell.alive and seen.shell.shell_id == shell.shell_id
     return "" if is_same or not seen.is_shell_known else seen.reason or "shell_exited"
 
 
 def _find_new_shell(shell: ShellRecord, seen: Observation, *, was_closed: bool) -> LiveShell | None:
-    """A live shell that the record does not have: the call that opened it has not committed its result."""
+    """A live shell that the record does not have: the call that started it has not committed its result."""
     if seen.shell is None or not seen.shell.alive or not seen.shell.shell_id:
         return None
     return seen.shell if was_closed or not shell.is_open else None
@@ -103,8 +103,8 @@ def describe_shells(shell: ShellRecord, findings: Findings, seen: Observation) -
     if findings.closed:
         code = seen.shell.exit_code if seen.shell is not None else None
         yield event(e.SHELL_CLOSED, {"shell_id": shell.shell_id, "reason": findings.closed, "exit_code": code})
-    if findings.opened is not None:
-        yield describe_opening(findings.opened, seen.incarnation)
+    if findings.started is not None:
+        yield describe_opening(findings.started, seen.incarnation)
 
 
 def describe_opening(live: LiveShell, incarnation: str) -> NewEvent:
@@ -121,8 +121,8 @@ def describe_move(call: ToolCall, record: RuntimeRecord, answer: CommandAnswer) 
     if command is None or answer.shell is None or not answer.shell.alive:
         return Settlement()
     events: list[NewEvent] = []
-    if answer.cwd and answer.cwd != shell.cwd and shell.cwd_seq < command.start_seq and is_storable_path(answer.cwd):
-        events.append(event(e.SHELL_CWD, {"cwd": answer.cwd, "by_command": True}))
+    if answer.cwd and answer.cwd != shell.cwd and is_storable_path(answer.cwd):
+        events.append(event(e.SHELL_CWD, {"cwd": answer.cwd, "by_command": True, "command_id": command.id}))
     seen = ExportedVariables(answer.environment, command.variables)
     if not seen.exported and not seen.received:
         return Settlement(events=tuple(events))

@@ -1,4 +1,4 @@
-"""Durable variables of the shell: which names may be kept, and how values are stored and loaded.
+"""Durable variables of the shell: which names are refused, and how values are stored and loaded.
 
 A value is an encrypted document of the session; events and the record hold its keyed digest. A variable that decides which code
 a program loads or runs (`LD_PRELOAD`, `BASH_ENV`, `GIT_*`) is refused: an approved command would do something else than the
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 import msgspec
 
@@ -32,6 +32,8 @@ REFUSED = (
 )
 # What the shell itself maintains for its own process.
 _OF_THE_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES"})
+_REFUSED = re.compile("|".join(map(translate, REFUSED)))
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{MAX_NAME - 1}}}", re.ASCII)
 
 
@@ -50,11 +52,11 @@ class LoadedVariables(msgspec.Struct, frozen=True):
 
 
 def is_refused(name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in REFUSED)
+    return _REFUSED.match(name) is not None
 
 
 def is_durable(name: str, value: str) -> bool:
-    """Whether a variable that a command has exported can be kept."""
+    """Whether a variable that a command has exported can be durable."""
     is_name = _NAME.fullmatch(name) is not None and name not in _OF_THE_SHELL and not is_refused(name)
     return is_name and len(value) <= MAX_VALUE and _find_problem(value) is None
 
@@ -90,9 +92,10 @@ def check_count(shell: ShellRecord, name: str) -> None:
 
 
 def _find_problem(value: str) -> str | None:
-    if "\0" in value:
-        return "a NUL character, which no variable can hold"
-    return "half of a character (a lone surrogate)" if any("\ud800" <= letter <= "\udfff" for letter in value) else None
+    found = _UNSTORABLE.search(value)
+    if found is None:
+        return None
+    return "a NUL character, which no variable can hold" if found[0] == "\0" else "half of a character (a lone surrogate)"
 
 
 def space_of(session: str) -> str:
@@ -100,7 +103,7 @@ def space_of(session: str) -> str:
     return f"shell:{session}"
 
 
-def _place(session: str, name: str) -> str:
+def _identify(session: str, name: str) -> str:
     # No session id contains a slash.
     return f"{session}/{name}"
 
@@ -112,7 +115,7 @@ def store_change(
     removed = list(unset)
     if not changed and not removed:
         return StoredChange()
-    digests = {name: compute_keyed_digest(keys, PURPOSE, _place(session, name), value) for name, value in changed.items()}
+    digests = {name: compute_keyed_digest(keys, PURPOSE, _identify(session, name), value) for name, value in changed.items()}
     documents = [_seal_document(keys, session, name, value) for name, value in changed.items()]
     documents += [PutDocument(space=space_of(session), path=name, text=None, author="agent") for name in removed]
     body = {"set": digests, "unset": removed, "by_command": by_command}
@@ -120,7 +123,7 @@ def store_change(
 
 
 def _seal_document(keys: KeyRing, session: str, name: str, value: str) -> PutDocument:
-    sealed = seal(keys, PURPOSE, _place(session, name), value)
+    sealed = seal(keys, PURPOSE, _identify(session, name), value)
     return PutDocument(space=space_of(session), path=name, text=sealed, author="agent")
 
 
@@ -141,7 +144,7 @@ async def load_variables(call: ToolCall) -> LoadedVariables:
 
 def _open_value(keys: KeyRing, session: str, name: str, digest: str, sealed: str) -> str:
     try:
-        value = open_sealed(keys, PURPOSE, _place(session, name), sealed)
+        value = open_sealed(keys, PURPOSE, _identify(session, name), sealed)
     except (KeyRingProblem, RecordMismatch) as error:
         raise ToolRefused(
             f"The value of the variable {name} cannot be opened: {error.sentence}",
@@ -149,7 +152,7 @@ def _open_value(keys: KeyRing, session: str, name: str, digest: str, sealed: str
             reason="variable_unavailable",
         ) from error
     # The digest is in the chained events, so an earlier value that was put back is found.
-    if not matches_keyed_digest(keys, PURPOSE, _place(session, name), value, digest):
+    if not matches_keyed_digest(keys, PURPOSE, _identify(session, name), value, digest):
         raise ToolRefused(
             f"The stored value of {name} is not the one on record: another call is changing it, or it was put back.",
             remedy="Call again. If it stays, set it again with shell_set_env.",
@@ -179,7 +182,7 @@ def find_changed(keys: KeyRing, session: str, shell: ShellRecord, seen: Exported
         if digest is None:
             is_new = len(shell.variables) + len(changed) < MAX_VARIABLES
         else:
-            is_new = not matches_keyed_digest(keys, PURPOSE, _place(session, name), value, digest)
+            is_new = not matches_keyed_digest(keys, PURPOSE, _identify(session, name), value, digest)
         if is_new:
             changed[name] = value
     return changed
@@ -191,6 +194,6 @@ def find_unset(shell: ShellRecord, seen: ExportedVariables) -> list[str]:
     return [name for name, digest in received if name not in seen.exported and shell.variables.get(name) == digest]
 
 
-def list_not_kept(exported: Mapping[str, str]) -> Iterator[str]:
+def list_temporary(exported: Mapping[str, str]) -> Iterator[str]:
     """The exported variables that end with the live shell, for the caller to know."""
     return (name for name, value in sorted(exported.items()) if name not in _OF_THE_SHELL and not is_durable(name, value))

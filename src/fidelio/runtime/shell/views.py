@@ -30,7 +30,7 @@ def render_env(shell: ShellRecord) -> dict[str, Any]:
 
 
 def render_shell(shell: ShellRecord, live: LiveShell | None = None) -> dict[str, Any] | None:
-    """The persistent shell; None if there never was one."""
+    """The persistent shell; None if none was ever started."""
     if not shell.shell_id:
         return None
     current = live.current_command if live is not None else None
@@ -62,7 +62,7 @@ def render_current(shell: ShellRecord, current: CurrentCommand | None) -> dict[s
 
 
 def render_state(shell: ShellRecord, live: LiveShell | None = None, *, with_commands: bool = True) -> dict[str, Any]:
-    """The durable shell. Results of commands leave the list of commands out: the history has it."""
+    """The durable shell. Without the list of commands it is short enough for the result of every command."""
     state: dict[str, Any] = {
         "cwd": shell.cwd,
         "updatedAt": render_time(shell.updated_at),
@@ -97,7 +97,7 @@ def render_command(command: CommandRecord) -> dict[str, Any]:
 
 
 def render_output(found: CommandOutput) -> dict[str, Any]:
-    """A command with its whole output, as far as it was kept."""
+    """A command with its whole output, as far as it was stored."""
     return {
         **_render_facts(found.command),
         "command": found.text,
