@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fidelio.sandbox.inside.failures import Failure, display, number_argument, text_argument
-from fidelio.sandbox.inside.loop import Loop, Reader, Timer, close_readers, read_available
+from fidelio.sandbox.inside.loop import READ, Loop, Reader, Timer, close_readers, read_available
 from fidelio.sandbox.inside.records import (
     CommandLog,
     CommandRecord,
@@ -38,7 +38,7 @@ MAX_OUTPUT_CHARS = 40_000
 _MAX_WAIT_MS = 2 * MAX_TIMEOUT_MS
 _REPORT_BYTES = 4096
 # A supervisor ends its command by itself. Only if the command has stopped it, pid 1 has to.
-_GRACE_SECONDS = 6.0
+_GRACE_SECONDS = 4.0
 _MAX_ARGUMENTS = 1000
 
 Sink = Callable[[bytes], None]
@@ -68,13 +68,29 @@ class Supervised:
             os.close(report)
         os.set_blocking(self._report, False)
         self._received = b""
+        self._pid: int | None = None
+        self._has_ended = False
         limit = None if start.timeout is None else start.timeout + _GRACE_SECONDS
         self._timer: Timer | None = None if limit is None else shared.loop.call_later(limit, self._kill)
 
     @property
     def pid(self) -> int | None:
         """The process id of the program; None before it was started."""
-        return self._read()[0]
+        if self._pid is None and not self._has_ended:
+            self._read()
+        return self._pid
+
+    def when_started(self, callback: Callable[[], None]) -> None:
+        """Call back when the process id is known. The program may be faster than its supervisor."""
+        if self.pid is not None:
+            callback()
+            return
+
+        def check() -> None:
+            self._shared.loop.unwatch(self._report)
+            self.when_started(callback)
+
+        self._shared.loop.watch(self._report, READ, check)
 
     def end(self) -> None:
         """Ask the supervisor to end the program and everything that it has started."""
@@ -89,16 +105,19 @@ class Supervised:
     def _finish(self, _status: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        ending = self._read()[1]
+        ending = self._read()
+        self._has_ended = True
+        self._shared.loop.unwatch(self._report)
         os.close(self._report)
         if ending is None:
             # It was killed, and what it supervised is an orphan now.
             self._shared.sweeper.sweep()
         self._on_end(ending or Ending())
 
-    def _read(self) -> tuple[int | None, Ending | None]:
+    def _read(self) -> Ending | None:
         self._received += read_available(self._report, _REPORT_BYTES) or b""
-        return parse_report(self._received)
+        self._pid, ending = parse_report(self._received)
+        return ending
 
 
 class OneShotCommands:

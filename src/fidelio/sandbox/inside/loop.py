@@ -29,12 +29,14 @@ class Timer:
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
+        self.has_run = False
 
     def cancel(self) -> None:
         self._callback = None
 
     def run(self) -> None:
         if self._callback is not None:
+            self.has_run = True
             self._callback()
 
 

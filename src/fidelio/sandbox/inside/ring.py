@@ -52,7 +52,9 @@ class Ring:
         data = bytes(self._data[start - self.oldest : start - self.oldest + max_bytes])
         is_last = start + len(data) == self.end
         if not (is_last and is_complete):
-            data = data[: len(data) - _split_tail(data)] or data
+            whole = data[: len(data) - _split_tail(data)]
+            # Fewer bytes were asked for than the character has: a part of it is better than none for ever.
+            data = whole if whole or is_last else data
         return Text(data.decode("utf-8", "replace"), start, start + len(data), start + len(data) < self.end)
 
     def view(self, max_chars: int) -> Text:

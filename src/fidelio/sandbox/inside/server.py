@@ -132,10 +132,9 @@ class Server:
         reader = Reader(self._loop, read_end, received.extend, _do_nothing)
 
         def end(status: int) -> None:
-            timer.cancel()
-            reader.drain()
             close_readers([reader])
-            request.answer(bytes(received)) if status == 0 else request.fail(_explain_scan(status))
+            request.answer(bytes(received)) if status == 0 else request.fail(_explain_scan(status, deadline.has_run))
+            deadline.cancel()
 
         def run() -> None:
             close_other_descriptors((write_end, *self._kept))
@@ -148,7 +147,7 @@ class Server:
             raise
         finally:
             os.close(write_end)
-        timer = self._loop.call_later(_SCAN_SECONDS, lambda: self._loop.kill(pid, signal.SIGKILL))
+        deadline = self._loop.call_later(_SCAN_SECONDS, lambda: self._loop.kill(pid, signal.SIGKILL))
 
     def _send(self, number: int, message: bytes) -> None:
         if len(message) > MAX_PAYLOAD:
@@ -183,10 +182,11 @@ def _run_scan(tree: Tree, action: Action, arguments: Output, descriptor: int) ->
         file.write(message)
 
 
-def _explain_scan(status: int) -> Failure:
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        seconds = round(_SCAN_SECONDS)
-        return Failure("search_too_slow", f"The search took longer than {seconds} s. Search a smaller directory.")
+def _explain_scan(status: int, was_too_slow: bool) -> Failure:
+    if was_too_slow:
+        return Failure("search_too_slow", f"The search took longer than {_SCAN_SECONDS:.0f} s. Search a smaller directory.")
+    if os.WIFSIGNALED(status):
+        return Failure("search_lost", "A command has ended the search, or memory ran out. Try again.", retryable=True)
     return Failure("internal_error", "The search failed. This is a defect of Fidelio.")
 
 

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from fidelio.sandbox.inside.commands import Supervised, Surroundings
@@ -22,6 +23,7 @@ from fidelio.sandbox.inside.shell_protocol import (
     BASH_ARGV,
     PREPARE,
     REPORT,
+    Begun,
     Changes,
     Report,
     ReportReader,
@@ -34,6 +36,7 @@ from fidelio.sandbox.inside.shell_streams import Pipes, ShellStreams, Terminal
 from fidelio.sandbox.inside.supervisor import Ending, Start, find_descendants, read_stat
 
 MAX_INPUT = 1 << 20
+_BEGIN_SECONDS = 1.0
 _DELETED = " (deleted)"
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Fields of /proc/PID/stat after the name.
@@ -58,7 +61,9 @@ class PersistentShell:
         self.current: CommandRecord | None = None
         self._latest: CommandRecord | None = None
         self._count = 0
-        self._number = 0
+        # The number of the latest command, and of the ones that the shell has begun and reported.
+        self._number = self._begun = self._reported = 0
+        self._is_interrupt_due = False
         self._cwd = options.cwd
         self._declarations, self._exported = b"", dict(options.environment)
         self._started_at, self._last_command_at = timestamp(), ""
@@ -92,6 +97,7 @@ class PersistentShell:
         self.current = self._latest = record
         self._count += 1
         self._number += 1
+        self._is_interrupt_due = False
         self._last_command_at = record.started_at
         self._started_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND
         self._streams.reset()
@@ -99,11 +105,18 @@ class PersistentShell:
         self._control.write(encode_command(self._number, record.command, changes))
 
     def interrupt(self) -> None:
-        """Send SIGINT to the running command. The shell gives up the command and stays."""
+        """Send SIGINT to the running command. The shell gives up the command and stays.
+
+        While the shell still reads the command, the signal would tear it apart; so it waits for the shell.
+        """
+        if self._begun != self._number and not self._is_interrupt_due:
+            self._is_interrupt_due = True
+            self._shared.loop.call_later(_BEGIN_SECONDS, partial(self._interrupt_late, self._number))
+            return
         for group in self._find_groups():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGINT)
-        # The signal may have hit the shell while it was reporting.
+        # The signal may hit the shell while it reports.
         self._control.write(encode_report(self._number))
 
     def send_input(self, data: bytes, *, is_last: bool) -> None:
@@ -177,9 +190,26 @@ class PersistentShell:
             self._latest.stderr.append(data)
 
     def _receive_report(self, data: bytes) -> None:
-        for report in self._reports.feed(data):
-            if self.current is not None and report.number == self._number:
-                self._streams.settle(self._make_completion(self.current, report))
+        for message in self._reports.feed(data):
+            if self.current is None or message.number != self._number:
+                continue
+            if isinstance(message, Begun):
+                self._begin()
+            elif self._reported != self._number:
+                # The same command may be reported several times; the first report counts.
+                self._reported = self._number
+                complete = self._make_completion(self.current, message)
+                self._streams.settle(partial(self._process.when_started, complete))
+
+    def _begin(self) -> None:
+        self._begun = self._number
+        if self._is_interrupt_due:
+            self.interrupt()
+
+    def _interrupt_late(self, number: int) -> None:
+        """Something that the shell does before each command may hang, such as a PROMPT_COMMAND of the user."""
+        if self.current is not None and self._number == number != self._begun:
+            self.interrupt()
 
     def _lose_report(self) -> None:
         """No process can report any more, so nobody would learn how a command ends."""

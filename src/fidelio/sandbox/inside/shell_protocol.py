@@ -16,16 +16,17 @@ from typing import NamedTuple
 BASH_ARGV = ("/bin/bash", "--norc", "--noprofile", "--noediting", "-i", "+m")
 # Descriptors of the shell; commands get the last three as 0, 1 and 2 and none of these numbers.
 REPORT, STDIN, STDOUT, STDERR = 20, 21, 22, 23
+# The name of the function that reports. A signal can make bash lose the beginning of a line and execute the rest; the rest of
+# this line is a name that no program has.
+_FUNCTION = "________"
 # No prompts, no history, no check for mail. Job control would ask for a terminal.
-PREPARE = b"PS1= PS2= PS0= PROMPT_COMMAND=; \\builtin unset HISTFILE MAILCHECK; \\builtin set +o history +H\n"
-# Simple commands: after a syntax error in the text the next line is not read as a compound command.
-_REPORT_LINES = (
-    f"\\builtin printf '\\0\\0S%%s\\0%%s\\0' %d \"$?\" >&{REPORT}\n"
-    f"\\builtin declare -px >&{REPORT}\n"
-    f"\\builtin printf '\\0E' >&{REPORT}\n"
-)  # fmt: skip
+PREPARE = (
+    "PS1= PS2= PS0= PROMPT_COMMAND=; \\builtin unset HISTFILE MAILCHECK; \\builtin set +o history +H\n"
+    f'{_FUNCTION}() {{ \\builtin printf \'\\0\\0S%s\\0%s\\0\' "$1" "$?" >&{REPORT};'
+    f" \\builtin declare -px >&{REPORT}; \\builtin printf '\\0\\0E' >&{REPORT}; }}\n"
+).encode()
 _REDIRECT = f"<&{STDIN} >&{STDOUT} 2>&{STDERR} {REPORT}>&- {STDIN}<&- {STDOUT}>&- {STDERR}>&-"
-_START, _END = b"\0\0S", b"\0E"
+_BEGIN, _START, _END = b"\0\0B", b"\0\0S", b"\0\0E"
 _MAX_REPORT = 8 << 20
 # Variables that the shell itself changes.
 _OWN = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
@@ -38,6 +39,12 @@ _ANSI_NAMES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", 
 # A longer value cannot be passed to a program.
 _MAX_VALUE = 128 << 10
 _MAX_NAMES = 2000
+
+
+class Begun(NamedTuple):
+    """The shell has read a command completely and carries it out now."""
+
+    number: int
 
 
 class Report(NamedTuple):
@@ -62,13 +69,16 @@ def encode_command(number: int, command: str, changes: Changes) -> bytes:
     lines += [f"\\builtin export {name}={quote(value)}\n" for name, value in changes.environment.items()]
     # In a directory that is missing the command must not run.
     enter = "" if changes.cwd is None else f"\\builtin cd -- {quote(changes.cwd)} && "
-    lines.append(f"{{ {enter}\\builtin eval {quote(command)}; }} {_REDIRECT}\n")
+    begin = f"\\builtin printf '\\0\\0B%s\\0\\0E' {number} >&{REPORT}"
+    # Each line begins with an empty one: of a line that a signal interrupts, only the first character can be lost.
+    lines.append(f"\n{{ {begin}; {{ {enter}\\builtin eval {quote(command)}; }} {_REDIRECT}; {_FUNCTION} {number}; }}\n")
+    # Some errors make bash give up the whole line, an interrupt as well. Then this one reports.
     return "".join(lines).encode() + encode_report(number)
 
 
 def encode_report(number: int) -> bytes:
-    """The lines that make the shell report. After an interrupt they are sent again: the first ones may have been lost."""
-    return (_REPORT_LINES % number).encode()
+    """The line that makes the shell report once more."""
+    return f"\n{_FUNCTION} {number}\n".encode("ascii")
 
 
 def quote(text: str) -> str:
@@ -79,16 +89,16 @@ def quote(text: str) -> str:
 
 
 class ReportReader:
-    """Finds the reports in what was written to the descriptor. What an interrupt has cut off is skipped."""
+    """Finds the messages in what was written to the descriptor. What an interrupt has cut off is skipped."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
-    def feed(self, data: bytes) -> list[Report]:
+    def feed(self, data: bytes) -> list[Begun | Report]:
         self._buffer += data
         parts = self._buffer.split(_END)
         self._buffer = parts.pop()[-_MAX_REPORT:]
-        return [report for part in parts for report in _parse_report(part)]
+        return [message for part in parts for message in _parse_message(part)]
 
 
 def parse_declarations(text: bytes) -> dict[str, str]:
@@ -117,10 +127,23 @@ def compare_environment(start: Mapping[str, str], now: Mapping[str, str]) -> tup
     return changed, sorted(name for name in start if name not in now and name not in _OWN)
 
 
-def _parse_report(part: bytes) -> list[Report]:
-    fields = part.rpartition(_START)[2].split(b"\0") if _START in part else []
+def _parse_message(part: bytes) -> list[Begun | Report]:
+    """The last message that was begun before an end. A report that was cut off before it has seen the status, if any has."""
+    number = part.rpartition(_BEGIN)[2] if _BEGIN in part else b""
     try:
-        return [Report(int(fields[0]), int(fields[1]), fields[2])] if len(fields) == 3 else []
+        return [Begun(int(number))] if number else _parse_report(part)
+    except ValueError:
+        return _parse_report(part)
+
+
+def _parse_report(part: bytes) -> list[Begun | Report]:
+    begun = [fields for fields in (text.split(b"\0") for text in part.split(_START)[1:]) if len(fields) >= 3]
+    if not begun or len(begun[-1]) != 3:
+        return []
+    number, _, declarations = begun[-1]
+    status = next(fields[1] for fields in begun if fields[0] == number)
+    try:
+        return [Report(int(number), int(status), declarations)]
     except ValueError:
         return []
 

@@ -24,7 +24,7 @@ _FIRST_FREE = 64
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
 # Python ignores these; a program expects their default.
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
-_END_SECONDS = 5.0
+_END_SECONDS = 3.0
 _FREEZE_ROUNDS = 64
 _SWEEP_SECONDS = 0.02
 
