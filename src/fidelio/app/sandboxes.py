@@ -16,7 +16,7 @@ from fidelio.orchestrator.runs.host_process import spawn_worker
 from fidelio.processes.table import ProcessIdentity, find_identity, is_alive
 from fidelio.retry import restart_on_failure
 from fidelio.sandbox.host.client import SandboxClient, open_link
-from fidelio.sandbox.host.host import HostParts, SandboxHost
+from fidelio.sandbox.host.host import HostOptions, SandboxHost
 from fidelio.sandbox.host.pool import LaunchedProcess
 from fidelio.sandbox.levels import detect_level
 from fidelio.sandbox.model import LevelReport, SandboxSpec
@@ -39,7 +39,7 @@ async def host_sandboxes(home: Home) -> AsyncIterator[Callable[[], bool]]:
 
     Yields a function that says whether a sandbox of this process is live.
     """
-    host, until = SandboxHost(home, HostParts(_launch, detect_level)), asyncio.Event()
+    host, until = SandboxHost(home, HostOptions(_launch, detect_level)), asyncio.Event()
     name = f"The host of the sandboxes in {home.path}"
     task = asyncio.create_task(restart_on_failure(partial(host.serve, until), name=name, until=until))
     try:
@@ -57,7 +57,7 @@ async def _launch(spec: SandboxSpec, report: LevelReport) -> LaunchedProcess:
 
 
 async def ensure_host(settings: Settings) -> None:
-    """Start the background worker if no process listens, and return when one does. Raises `SandboxUnavailable`."""
+    """Start the background worker if no process listens, and return when it does. Raises `SandboxUnavailable`."""
     worker: ProcessIdentity | None = None
     try:
         async with asyncio.timeout(_START_SECONDS):

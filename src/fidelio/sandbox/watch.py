@@ -72,7 +72,7 @@ def find_excess(spec: SandboxSpec, usage: DiskUsage) -> str:
 
 
 def describe_reserve(free: int, limits: DiskLimits) -> str:
-    """Why nothing more may be written, as a sentence; empty if enough is free."""
+    """Why no sandbox may write more, as a sentence; empty if enough is free."""
     if free >= limits.reserve_bytes:
         return ""
     return f"The disk of the host has {_megabytes(free)} free, and {_megabytes(limits.reserve_bytes)} are reserved."

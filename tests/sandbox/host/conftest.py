@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,3 +14,11 @@ from tests.sandbox.host.fakes import HostHarness
 @pytest.fixture
 def harness(tmp_path: Path) -> HostHarness:
     return HostHarness(tmp_path / "home")
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that every user can enter. Other runs of pytest close the one above `tmp_path` at any moment."""
+    with tempfile.TemporaryDirectory(prefix="fidelio-open-") as name:
+        Path(name).chmod(0o777)
+        yield Path(name)

@@ -16,7 +16,7 @@ from fidelio.errors import SandboxLost
 from fidelio.home import Home
 from fidelio.sandbox.directory import create_directory
 from fidelio.sandbox.host.client import SandboxClient, open_link
-from fidelio.sandbox.host.host import HostParts, SandboxHost
+from fidelio.sandbox.host.host import HostOptions, SandboxHost
 from fidelio.sandbox.host.pool import LaunchedProcess
 from fidelio.sandbox.model import LevelReport, SandboxSpec
 
@@ -133,7 +133,7 @@ class HostHarness:
     def __init__(self, path: Path) -> None:
         self.home = Home(path).ensure()
         self.launcher, self.clock = FakeLauncher(), TestClock()
-        self.parts = HostParts(self.launcher, lambda: LEVEL, clock=self.clock)
+        self.options = HostOptions(self.launcher, lambda: LEVEL, clock=self.clock)
         self.host: SandboxHost | None = None
 
     def spec(self, session: str = "s_1", **changes: Any) -> SandboxSpec:
@@ -145,7 +145,7 @@ class HostHarness:
     @asynccontextmanager
     async def serving(self, **changes: Any) -> AsyncIterator[SandboxHost]:
         """Serve during the block, and wait until clients can connect."""
-        host, until = SandboxHost(self.home, replace(self.parts, **changes)), asyncio.Event()
+        host, until = SandboxHost(self.home, replace(self.options, **changes)), asyncio.Event()
         task = asyncio.create_task(host.serve(until))
         try:
             async with asyncio.timeout(10):

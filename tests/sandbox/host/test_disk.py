@@ -15,7 +15,7 @@ from fidelio.sandbox.model import SandboxLimits
 from fidelio.sandbox.watch import DiskLimits, measure_directory
 from tests.sandbox.host.fakes import HostHarness
 from tests.support import proves
-from tests.support.users import NOBODY, open_to_all
+from tests.support.users import NOBODY
 
 MEBIBYTE = 1 << 20
 
@@ -92,12 +92,10 @@ def hide_and_measure(top: Path) -> None:
 
 
 @proves("sandbox.disk-count")
-def test_an_owner_without_permissions_hides_nothing(tmp_path: Path) -> None:
+def test_an_owner_without_permissions_hides_nothing(open_directory: Path) -> None:
     if os.geteuid():
-        hide_and_measure(tmp_path)
+        hide_and_measure(open_directory)
         return
-    tmp_path.chmod(0o777)
-    open_to_all(tmp_path)
     child = os.fork()
     if not child:
         # Root may read everything, so another user measures what belongs to him.
@@ -106,7 +104,7 @@ def test_an_owner_without_permissions_hides_nothing(tmp_path: Path) -> None:
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-            hide_and_measure(tmp_path)
+            hide_and_measure(open_directory)
             status = 0
         finally:
             os._exit(status)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,8 @@ from fidelio.runtime.service import SessionRequest
 from fidelio.sandbox.host.client import SandboxClient
 from fidelio.sandbox.host.host import PROCESSES_NAME
 from fidelio.sandbox.host.pool import LaunchedProcess
+from fidelio.sandbox.host.proxy.addresses import Address
+from fidelio.sandbox.host.proxy.server import ProxyOptions, Streams
 from fidelio.sandbox.launch import LaunchCommand
 from fidelio.sandbox.levels import LEVELS, try_level
 from fidelio.sandbox.model import Level, LevelReport, SandboxSpec
@@ -216,6 +219,53 @@ async def test_deleting_a_session_stops_its_sandbox(harness: HostHarness) -> Non
         await client.close()
 
 
+# Bash has no HTTP client, but opens connections; the variable is what programs read.
+REQUEST = """
+address=${HTTP_PROXY#http://}; address=${address%/}
+exec 3<>/dev/tcp/${address%:*}/${address#*:}
+printf 'GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n' $1 $1 >&3
+cat <&3
+"""
+
+
+@proves("sandbox.proxy-socket", "sandbox.proxy-log")
+async def test_a_command_in_a_limited_network_reaches_listed_hosts_through_the_proxy(harness: HostHarness) -> None:
+    level, public = find_level(), ip_address("127.0.0.2")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        writer.close()
+
+    server = await asyncio.start_server(answer, str(public), 0)
+
+    async def resolve(_: str, __: int) -> list[Address]:
+        return [public]
+
+    async def connect(address: Address, _: int) -> Streams:
+        return await asyncio.open_connection(str(address), server.sockets[0].getsockname()[1])
+
+    async def launch(spec: SandboxSpec, report: LevelReport) -> LaunchedProcess:
+        process = await SandboxProcess.start(spec, report)
+        return LaunchedProcess(process, report.level, process.pid)
+
+    proxy = ProxyOptions(resolve=resolve, connect=connect, is_public=lambda _: True)
+    async with server, harness.serving(launch=launch, detect_level=lambda: level, proxy=proxy):
+        client = harness.client()
+        spec = replace(make_spec(harness.home.path), network="limited", hosts=("example.org",))
+        found = await client.call(spec, "run_shell", {"command": f"set -- example.org{REQUEST}"})
+        refused = await client.call(spec, "run_shell", {"command": f"set -- other.org{REQUEST}"})
+        page = await client.connections("session")
+        await client.close()
+
+    assert found.output["stdout"].endswith("hello"), found
+    assert "other.org is not one of the hosts of this environment." in refused.output["stdout"]
+    assert [(entry.host, entry.port, entry.verdict) for entry in page.entries] == [
+        ("example.org", 80, "allowed"),
+        ("other.org", 80, "refused"),
+    ]
+
+
 # What a command that has taken over pid 1 could send: garbage, a frame without end, a reply that nobody asked for.
 HOSTILE = """
 import os, socket, struct, sys
@@ -238,7 +288,7 @@ link.recv(1)
 """
 
 
-@proves("sandbox.hostile-replies", "sandbox.end-recorded")
+@proves("sandbox.host-bad-replies", "sandbox.end-recorded")
 @pytest.mark.parametrize("attack", ["garbage", "endless", "unknown"])
 async def test_a_sandbox_that_sends_what_is_not_a_reply_is_ended_and_others_go_on(harness: HostHarness, attack: str) -> None:
     async def launch(spec: SandboxSpec, report: LevelReport) -> LaunchedProcess:

@@ -52,7 +52,8 @@ async def test_only_this_user_may_open_the_socket(harness: HostHarness) -> None:
 
 @needs_root
 @proves("sandbox.socket-private")
-async def test_another_user_is_refused_even_if_the_file_lets_him_connect(harness: HostHarness) -> None:
+async def test_another_user_is_refused_even_if_the_file_lets_him_connect(open_directory: Path) -> None:
+    harness = HostHarness(open_directory / "home")
     program = (
         "connection = socket.socket(socket.AF_UNIX)\n"
         "connection.settimeout(20)\n"

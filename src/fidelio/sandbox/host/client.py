@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.errors import SandboxLost, SandboxUnavailable
+from fidelio.errors import Command, Hint, SandboxLost, SandboxUnavailable
 from fidelio.home import Home
 from fidelio.locks import KeyedLock
 from fidelio.sandbox.host.frames import FrameProtocol
@@ -63,7 +63,7 @@ class _HostMissing(Exception):
 
 
 class HostLink(FrameProtocol):
-    """A connection to the host. After `attach`, requests on it are actions of one sandbox."""
+    """A connection to the host. After `attach`, requests on it are actions of its sandbox."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class SandboxClient(Sandboxes):
                 return await open_link(self._home)
         raise SandboxUnavailable(
             "No process of this home hosts the sandboxes.",
-            remedy=f"Start `fidelio up`. Why no process does is possibly in {self._home.worker_log}.",
+            remedy=Hint("Start ", Command("up"), f". Why no process does is possibly in {self._home.worker_log}."),
         )
 
 

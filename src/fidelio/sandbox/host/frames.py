@@ -11,8 +11,8 @@ from abc import abstractmethod
 
 from fidelio.sandbox.inside.frames import HEADER, MAX_PAYLOAD
 
-# Most requests and replies fit. A larger frame gets a buffer of its own size.
-_BUFFER_BYTES = 64 << 10
+# Most requests and replies fit and arrive in one read. A larger frame gets a buffer of its own size. Unused pages cost nothing.
+_BUFFER_BYTES = 256 << 10
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
@@ -28,7 +28,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     @abstractmethod
     def frame_received(self, number: int, payload: bytes | bytearray) -> None:
-        """Handle one complete frame."""
+        """Handle a complete frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

@@ -1,4 +1,4 @@
-"""The host of the sandboxes of a home: the one process that owns them. When it dies, they die with it.
+"""The host of the sandboxes of a home: the process that owns them. When it dies, they die with it.
 
 It holds a lock, so a home has one host. Sandboxes are started from the thread of the event loop, which must live as long as the
 host: a sandbox ends with the thread that started it.
@@ -55,8 +55,8 @@ _log = logging.getLogger(__name__)
 Launch = Callable[[SandboxSpec, LevelReport], Awaitable[LaunchedProcess]]
 
 
-class HostParts(msgspec.Struct, frozen=True):
-    """What the host is made of; tests replace single parts. `launch` starts the process of a sandbox at a level."""
+class HostOptions(msgspec.Struct, frozen=True):
+    """What the host consists of; tests replace single fields. `launch` starts the process of a sandbox at a level."""
 
     launch: Launch
     detect_level: Callable[[], LevelReport]
@@ -69,8 +69,8 @@ class HostParts(msgspec.Struct, frozen=True):
 class SandboxHost:
     """`serve` hosts the sandboxes of a home until an event is set, in the process that gets the lock."""
 
-    def __init__(self, home: Home, parts: HostParts) -> None:
-        self._home, self._parts = home, parts
+    def __init__(self, home: Home, options: HostOptions) -> None:
+        self._home, self._options = home, options
         self._lock = FileLock(home.ensure().path / LOCK_NAME)
         self._level: LevelReport | None = None
         self._logs = ConnectionLogs()
@@ -106,13 +106,13 @@ class SandboxHost:
             self._lock.release()
 
     async def wait_until_settled(self) -> None:
-        """Return when this process listens, when another one is the host, or when hosting has failed for the first time."""
+        """Return when this process listens, when another process is the host, or when hosting has failed for the first time."""
         await self._settled.wait()
 
     async def read_level(self) -> LevelReport:
         """The level of this machine. Detected again while it offers no commands, because a person may install what it lacks."""
         if self._level is None or not self._level.runs_commands:
-            self._level = await asyncio.to_thread(self._parts.detect_level)
+            self._level = await asyncio.to_thread(self._options.detect_level)
         return self._level
 
     async def check_disk(self) -> None:
@@ -127,8 +127,8 @@ class SandboxHost:
         await self._keep_reserve(usages)
 
     def _make_pool(self) -> SandboxPool:
-        parts = self._parts
-        return SandboxPool(self._start, limits=parts.limits, clock=parts.clock, on_change=self._record_processes)
+        options = self._options
+        return SandboxPool(self._start, limits=options.limits, clock=options.clock, on_change=self._record_processes)
 
     async def _serve(self, until: asyncio.Event) -> None:
         services = HostServices(self.pool, self.read_level, self._logs.read)
@@ -154,14 +154,14 @@ class SandboxHost:
 
     async def _start(self, spec: SandboxSpec, resources: AsyncExitStack) -> LaunchedProcess:
         self._check_directory(spec)
-        check_start(spec, self._excess.get(spec.session), self._parts.disk)
+        check_start(spec, self._excess.get(spec.session), self._options.disk)
         level = await self.read_level()
         if level.level == "none":
             raise SandboxUnavailable(level.reason, remedy=level.remedy)
         if spec.network in ("limited", "unrestricted"):
-            proxy = SandboxProxy(spec, self._logs.open(spec.session), self._parts.proxy)
+            proxy = SandboxProxy(spec, self._logs.open(spec.session), self._options.proxy)
             await resources.enter_async_context(proxy)
-        return await self._parts.launch(spec, level)
+        return await self._options.launch(spec, level)
 
     def _check_directory(self, spec: SandboxSpec) -> None:
         parent = self._home.path / "sandboxes"
@@ -186,7 +186,7 @@ class SandboxHost:
         """Stop sandboxes, the largest first, until the disk has its reserve again."""
         live = {each.spec.session: each for each in self.pool.live if each.ending is None}
         for session in order_by_usage([(name, usages.get(name, DiskUsage(0))) for name in live]):
-            problem = describe_reserve(read_free_bytes(str(self._home.path)), self._parts.disk)
+            problem = describe_reserve(read_free_bytes(str(self._home.path)), self._options.disk)
             if not problem:
                 return
             await self.pool.end(live[session], "disk_reserve", problem)

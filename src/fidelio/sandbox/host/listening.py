@@ -1,4 +1,4 @@
-"""Unix sockets on which the host listens: one for its clients, and one for the proxy of each sandbox.
+"""Unix sockets on which the host listens: for its clients, and for the proxy of each sandbox.
 
 The event loop's own servers are not used: they take a path, which may be longer than the address of a socket, and some versions
 of Python remove the file by that path when they end.
@@ -54,7 +54,7 @@ async def accept_connections(listener: socket.socket, factory: Callable[[], asyn
 
 
 def remove_socket(directory: Path, name: str, identity: os.stat_result) -> None:
-    """Remove the file of a socket, unless it is another one by now."""
+    """Remove the file of a socket, unless another socket has replaced it."""
     with suppress(OSError):
         if os.path.samestat((directory / name).lstat(), identity):
             (directory / name).unlink()

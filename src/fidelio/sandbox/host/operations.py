@@ -35,7 +35,7 @@ Verdict = Literal["allowed", "refused", "failed", "capped"]
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """Why a sandbox ended. `incarnation` says which one of the session; `at` is in milliseconds since 1970."""
+    """Why a sandbox ended. `incarnation` says which of the session's sandboxes; `at` is in milliseconds since 1970."""
 
     session: str
     incarnation: str
@@ -45,7 +45,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class StartedSandbox(SandboxState, frozen=True):
-    """A live sandbox, and why the previous one of its session ended, if this host has seen it."""
+    """A live sandbox, and why the previous sandbox of its session ended, if this host has seen it."""
 
     closed_because: Ending | None = None
 

@@ -1,7 +1,7 @@
-"""The live sandboxes of a host: at most so many, the least recently used idle one is closed first, one at work never.
+"""The live sandboxes of a host: a bounded number, of which the least recently used idle sandbox is closed first.
 
-The host does not read what it forwards. Whether a sandbox is at work it learns from the replies that are due and from the
-shell, which the process inside describes.
+A sandbox at work is never closed. The host does not read what it forwards: whether a sandbox is at work it learns from the
+replies that are due and from the shell, which the process inside describes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ StartProcess = Callable[[SandboxSpec, AsyncExitStack], Awaitable[LaunchedProcess
 
 
 class PoolLimits(NamedTuple):
-    """How many sandboxes may be live at once, and how long one may be idle."""
+    """How many sandboxes may be live at once, and how long a sandbox may be idle."""
 
     live: int = 32
     idle_ms: int = 30 * 60_000
@@ -119,7 +119,7 @@ class LiveSandbox:
 
 
 class SandboxPool:
-    """The live sandboxes by session. `on_change` is called after one was started or has ended."""
+    """The live sandboxes by session. `on_change` is called after a sandbox was started or has ended."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class SandboxPool:
         return not self._live and not self._starting
 
     def find(self, session: str) -> LiveSandbox | None:
-        """The sandbox of a session that can take requests."""
+        """The sandbox of a session, if it accepts requests."""
         live = self._live.get(session)
         return None if live is None or live.ending is not None else live
 
     async def attach(self, spec: SandboxSpec) -> tuple[LiveSandbox, StartedSandbox]:
-        """The live sandbox of the session, started if there is none, or if another configuration is asked for."""
+        """The live sandbox of the session, started if there is none, or if it has another configuration."""
         await self._sessions.acquire(spec.session)
         try:
             live = await self._find_same(spec)
@@ -226,7 +226,7 @@ class SandboxPool:
         return live
 
     async def _admit(self) -> None:
-        """Reserve room for one more. Raises `SandboxesBusy`."""
+        """Reserve room for another sandbox. Raises `SandboxesBusy`."""
         async with self._admission:
             if self._is_closed:
                 raise SandboxUnavailable("The host of the sandboxes is ending.", remedy="Call again.")
@@ -238,7 +238,7 @@ class SandboxPool:
             raise self._make_busy_error()
 
     async def _evict(self) -> None:
-        """Close the least recently used idle sandbox, one without a shell first."""
+        """Close the least recently used idle sandbox, those without a shell first."""
         candidates = [live for live in self.live if not live.pending and live.ending is None]
         used = [live.used_at for live in candidates]
         uses = await asyncio.gather(*(live.inspect_shell() for live in candidates))

@@ -88,7 +88,7 @@ class HostServices:
 
 
 class HostConnection(FrameProtocol):
-    """A connection of a client: first operations, after `attach` the requests for one sandbox."""
+    """A connection of a client: first operations, after `attach` the requests for its sandbox."""
 
     def __init__(self, services: HostServices) -> None:
         super().__init__()

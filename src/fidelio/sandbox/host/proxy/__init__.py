@@ -1,1 +1,1 @@
-"""The network proxy of a sandbox: the only way out for the networks `limited` and `unrestricted`."""
+"""The network proxy of a sandbox: the only connection to others in the networks `limited` and `unrestricted`."""

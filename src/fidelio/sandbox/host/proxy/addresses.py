@@ -68,7 +68,7 @@ def normalize_name(name: str) -> str:
 
 
 def is_listed(name: str, hosts: Sequence[str]) -> bool:
-    """Whether a normalized name is one of the hosts; `*.example.org` covers every subdomain, but not `example.org`."""
+    """Whether a normalized name is among the hosts; `*.example.org` covers every subdomain, but not `example.org`."""
     return any(_matches(name, host.lower().removesuffix(".")) for host in hosts)
 
 
@@ -88,7 +88,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_own(address: Address) -> bool:
-    """Whether an address is one of this machine: services that listen on it may trust whoever connects from the machine."""
+    """Whether an address belongs to this machine: services that listen on it may trust local clients."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

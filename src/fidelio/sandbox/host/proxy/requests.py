@@ -113,7 +113,7 @@ def _read_length(headers: list[tuple[str, str]], host: str, port: int) -> int:
 
 
 def _encode_head(method: str, path: str, host: str, headers: list[tuple[str, str]]) -> bytes:
-    """The head for the server: origin form, and one request per connection, so that a second one is never forwarded unread."""
+    """The head for the server: origin form, and a single request per connection, so that no other is forwarded unread."""
     target = path if path.startswith("/") else f"/{path}"
     dropped = _HOP_HEADERS | {
         option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")

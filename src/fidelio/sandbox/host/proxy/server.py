@@ -1,4 +1,4 @@
-"""The proxy of one sandbox, on a unix socket in its directory.
+"""The proxy of a sandbox, on a unix socket in its directory.
 
 It decides by the host name, resolves it itself, connects to an address that it has checked, and in a tunnel lets bytes through
 only after the ClientHello has named the same host. Every connection ends in the log, the refused ones too.
@@ -42,7 +42,7 @@ _ALERT = bytes((21, 3, 1, 0, 2, 2, 112))
 
 
 class ProxyLimits(NamedTuple):
-    """Connections at once, bytes of one connection and of a session in both directions, and how long each phase may take."""
+    """Connections at once, bytes of a connection and of a session in both directions, and the time limit of each phase."""
 
     connections: int = 64
     connection_bytes: int = 1 << 30
@@ -58,7 +58,7 @@ async def open_connection(address: Address, port: int) -> Streams:
 
 
 class ProxyOptions(msgspec.Struct, frozen=True):
-    """How the proxy resolves and connects; tests replace it, because they must not leave the machine."""
+    """How the proxy resolves and connects; tests replace it, because they must stay on the machine."""
 
     resolve: Resolve = resolve
     is_public: IsPublic = is_public
@@ -68,7 +68,7 @@ class ProxyOptions(msgspec.Struct, frozen=True):
 
 
 class ConnectionLog:
-    """The ended connections of one session, the oldest dropped. `bytes` counts what it has transferred in all."""
+    """The ended connections of a session, the oldest dropped. `bytes` counts what it has transferred in all."""
 
     def __init__(self) -> None:
         self._entries: deque[ConnectionEntry] = deque(maxlen=_MAX_ENTRIES)
@@ -111,7 +111,7 @@ class ConnectionLogs:
 
 
 class _Link:
-    """One connection, with what is to be logged of it."""
+    """A connection, with what is to be logged of it."""
 
     def __init__(self, log: ConnectionLog, limits: ProxyLimits) -> None:
         self.host, self.port = "", 0
@@ -242,7 +242,7 @@ class SandboxProxy:
     async def _start_tunnel(
         self, request: ProxyRequest, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
-        """The first bytes of a tunnel, once they name the host that the tunnel was asked for."""
+        """The first bytes of a tunnel, once they name the host of its CONNECT."""
         writer.write(_ESTABLISHED)
         problem, data = "", b""
         async with asyncio.timeout(self._options.limits.request_seconds):
