@@ -120,7 +120,7 @@ class Records:
         await self._ledger.erase(sessions, actor=actor, reason=reason, expect=expect)
 
     async def erase_all(self, sessions: Sequence[Session], *, actor: str, reason: str) -> None:
-        """Delete the sessions of a plan, as they were when it was made; `SequenceConflict` if one has changed since."""
+        """Delete the sessions of a plan, as they were when it was made; `SequenceConflict` if any has changed since."""
         for first in range(0, len(sessions), BATCH):
             part = {session.id: session.last_seq for session in sessions[first : first + BATCH]}
             await self.erase(list(part), actor=actor, reason=reason, expect=part)

@@ -85,7 +85,7 @@ def add_agent_header(blueprint: Blueprint, run: str) -> Blueprint:
 
 
 def add_sandbox_server(blueprint: Blueprint, *, home: str, project: str, session: str) -> Blueprint:
-    """Give an agent with `tools: sandbox` the server with a copy of the project, and allow its tools.
+    """Add the server with a copy of the project to a blueprint with `tools: sandbox`, and allow its tools.
 
     What they may do is decided by the permissions of the sandbox session, where the effect happens.
     """

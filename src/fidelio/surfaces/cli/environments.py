@@ -32,7 +32,7 @@ from fidelio.surfaces.cli.context import (
 
 @click.group("environments")
 def environments_command() -> None:
-    """List, show, define and check environments: what the sandboxes of a session may reach and use.
+    """List, show, define and check environments: what the sandboxes of a session may use.
 
     An environment is a name with network, hosts, programs that must be there, further read-only paths, a setup command,
     limits and variables. It is a file .fidelio/environments/NAME.yaml of the project, or is defined by command. Every

@@ -61,7 +61,7 @@ UNFINISHED = ("skipped", "failed")
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A planned or finished change of a file: one `entry`. If it is skipped, a person can write `snippet` at `where`."""
+    """A planned or finished change of a file: an `entry`. If it is skipped, a person can write `snippet` at `where`."""
 
     client: str
     file: str
@@ -155,7 +155,7 @@ def _path_without_own_environment() -> str:
 
 
 def _plan_edits(project: Path, client: Client, entries: Mapping[str, Sequence[str]]) -> list[Edit]:
-    """One edit for each entry; each begins with what the one before it leaves."""
+    """An edit for each entry; each begins with what the previous edit leaves."""
     edits: list[Edit] = []
     for name, command in entries.items():
         before = next((edit.after for edit in reversed(edits) if edit.state == "added"), None)

@@ -97,7 +97,7 @@ async def open_sandbox(cli: CliContext, name: str, project: str | None) -> Async
 
 
 async def find_session(app: Application, name: str, project: str | None) -> Session:
-    """Find a session by its name in the project, else by its id or a name that only one project has."""
+    """Find a session by its name in the project, else by its id or a name that no other project has."""
     records = await app.records()
     try:
         return await records.find_named(name, namespace=session_namespace(real_project(project)))
@@ -233,7 +233,7 @@ async def _open_or_create(
 
 
 async def _run_to_end(use: SandboxUse, arguments: Mapping[str, Any], person: str) -> dict[str, Any]:
-    """Run the command and wait for its end, also beyond the time that one call waits."""
+    """Run the command and wait for its end, also beyond the time that a single call waits."""
     output = (await use.call("shell_run", arguments, person=person)).get("output", {})
     while output.get("status") == "running":
         waited = await use.call("shell_wait", {"commandId": output["commandId"], "timeoutMs": _WAIT_MS})

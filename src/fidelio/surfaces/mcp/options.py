@@ -88,9 +88,9 @@ class McpOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check_choice("dialect", self.dialect, DIALECTS)
         _check_choice("toolset", self.toolset, TOOLSETS)
-        given = [f"--{name}" for name in _SANDBOX_OPTIONS if getattr(self, name) is not None]
-        if given and self.toolset != "sandbox":
-            raise UsageProblem(f"{given[0]} belongs to the toolset sandbox.", remedy="Add --toolset sandbox, or leave it out.")
+        passed = [f"--{name}" for name in _SANDBOX_OPTIONS if getattr(self, name) is not None]
+        if passed and self.toolset != "sandbox":
+            raise UsageProblem(f"{passed[0]} belongs to the toolset sandbox.", remedy="Add --toolset sandbox, or leave it out.")
 
     @property
     def tools(self) -> str:
@@ -99,8 +99,8 @@ class McpOptions(msgspec.Struct, frozen=True):
 
     @property
     def sandbox(self) -> SandboxSession:
-        given = {name: getattr(self, name) for name in ("agent", "environment", "mount") if getattr(self, name) is not None}
-        return SandboxSession(self.session or SandboxSession().name, **given)
+        passed = {name: getattr(self, name) for name in ("agent", "environment", "mount") if getattr(self, name) is not None}
+        return SandboxSession(self.session or SandboxSession().name, **passed)
 
 
 def _check_choice(kind: str, choice: str | None, known: Sequence[str]) -> None:

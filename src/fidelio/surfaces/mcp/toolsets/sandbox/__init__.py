@@ -1,1 +1,1 @@
-"""MCP tools of one sandbox session: files, shell, shared resources and permissions."""
+"""MCP tools of a sandbox session: files, shell, shared resources and permissions."""

@@ -1,4 +1,4 @@
-"""Tool declarations of the toolset `sandbox`, made from the one table of tool definitions."""
+"""Tool declarations of the toolset `sandbox`, made from the table of tool definitions."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class SandboxToolset(ToolHandlers):
     def __init__(self, app: Application, session: SandboxSession) -> None:
         self._app = app
         self._session = session
-        self._opened: dict[str, str] = {}
+        self._session_ids: dict[str, str] = {}
         self._opening = asyncio.Lock()
 
     async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
@@ -42,7 +42,7 @@ class SandboxToolset(ToolHandlers):
             outcome = await service.call(session, tool.name, arguments, has_asked=asks)
         except SessionNotFound:
             # It was deleted or ended while this server runs: the next call looks its name up again.
-            self._opened.pop(name, None)
+            self._session_ids.pop(name, None)
             raise
         if isinstance(outcome, Finished):
             return render_output(outcome.output, is_error=outcome.is_error)
@@ -54,20 +54,21 @@ class SandboxToolset(ToolHandlers):
         return render_output({"ok": False, "error": body}, is_error=True)
 
     async def _open(self, service: RuntimeService, name: str) -> str:
-        if name not in self._opened:
+        if name not in self._session_ids:
             async with self._opening:
-                self._opened[name] = self._opened.get(name) or await service.open_session(self._describe(name))
-        return self._opened[name]
+                self._session_ids[name] = self._session_ids.get(name) or await service.open_session(self._describe(name))
+        return self._session_ids[name]
 
     def _describe(self, name: str) -> SessionRequest:
-        given = self._session
-        mount = given.mount if name == given.name else None
+        wanted = self._session
+        mount = wanted.mount if name == wanted.name else None
         if mount is not None and mount.endswith(":rw") and self._app.identify_self().is_agent:
             raise UsageProblem(
                 "An agent cannot mount a directory of this machine for writing.",
                 remedy="Mount it as a copy, and let a person apply the changes.",
             )
-        return SessionRequest(name=name, agent=given.agent, project=find_project(), environment=given.environment, mount=mount)
+        environment, project = wanted.environment, find_project()
+        return SessionRequest(name=name, agent=wanted.agent, project=project, environment=environment, mount=mount)
 
     async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> AskPerson:
         """Put the request to the person at the client; the reply for a client that cannot ask says how to answer."""
