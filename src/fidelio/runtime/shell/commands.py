@@ -59,7 +59,7 @@ async def _prepare_exec(call: ToolCall, arguments: ShellExec) -> Preparation:
     return await _prepare(call, "shell_exec", arguments, state)
 
 
-async def _prepare_run(call: ToolCall, arguments: ShellRun) -> Preparation:
+async def _prepare_one_shot(call: ToolCall, arguments: ShellRun) -> Preparation:
     state = await start_for_commands(call)
     # Whatever ran in an earlier sandbox has ended; the rest does not matter to a shell of its own.
     await commit_settlement(call, observe_sandbox(call, state))
@@ -112,8 +112,23 @@ _WAIT_FIRST = "Wait for it with shell_wait, end it with shell_interrupt, or use 
 
 async def _run_exec(call: ToolCall, arguments: ShellExec, preparation: Preparation) -> ToolResult:
     assert isinstance(preparation, CommandPreparation)
-    shell, values = call.record.shell, dict(preparation.variables.values)
-    sent = {
+    if arguments.restart:
+        opening = {"cwd": preparation.cwd, "restart": True}
+        restarted = await _try_command(call, preparation, "open_persistent_shell", opening, 0)
+        if isinstance(restarted, ToolResult):
+            return restarted
+    sent = _encode_exec(call.record.shell, arguments, preparation)
+    output = await _try_command(call, preparation, "exec_persistent_shell", sent, arguments.timeoutMs)
+    if isinstance(output, ToolResult):
+        return output
+    answer = read_answer(output)
+    seen = Observation(_incarnation(call), answer.shell, {preparation.command_id: answer})
+    return _finish(call, "exec_persistent_shell", arguments.command, preparation, seen)
+
+
+def _encode_exec(shell: ShellRecord, arguments: ShellExec, preparation: CommandPreparation) -> dict[str, Any]:
+    values = preparation.variables.values
+    return {
         "command": arguments.command,
         "commandId": preparation.command_id,
         "waitMs": arguments.timeoutMs,
@@ -123,26 +138,15 @@ async def _run_exec(call: ToolCall, arguments: ShellExec, preparation: Preparati
         "setEnvironment": values,
         "unsetEnvironment": [name for name in shell.removed if name not in values],
     }
-    if arguments.restart:
-        opening = {"cwd": preparation.cwd, "restart": True}
-        restarted = await _try_command(call, preparation, "open_persistent_shell", opening, 0)
-        if isinstance(restarted, ToolResult):
-            return restarted
-    output = await _try_command(call, preparation, "exec_persistent_shell", sent, arguments.timeoutMs)
-    if isinstance(output, ToolResult):
-        return output
-    answer = read_answer(output)
-    seen = Observation(_incarnation(call), answer.shell, {preparation.command_id: answer})
-    return _finish(call, "exec_persistent_shell", arguments.command, preparation, seen)
 
 
-async def _run_run(call: ToolCall, arguments: ShellRun, preparation: Preparation) -> ToolResult:
+async def _run_one_shot(call: ToolCall, arguments: ShellRun, preparation: Preparation) -> ToolResult:
     assert isinstance(preparation, CommandPreparation)
     sent = {
         "command": arguments.command,
         "commandId": preparation.command_id,
         "cwd": preparation.cwd,
-        "environment": dict(preparation.variables.values),
+        "environment": preparation.variables.values,
         "timeoutMs": arguments.timeoutMs,
         "waitMs": MAX_WAIT_MS,
         "maxOutputChars": arguments.maxOutputChars,
@@ -259,28 +263,16 @@ async def _prepare_bash(call: ToolCall, arguments: RunCommandParameters) -> Prep
 
 
 async def _run_bash(call: ToolCall, arguments: RunCommandParameters, preparation: Preparation) -> ToolResult:
-    """It only reads, so beginning and end are committed at once, afterwards."""
     assert isinstance(preparation, CommandPreparation)
-    checked = check_command(arguments.command, arguments.args)
     sent = {
-        "argv": list(checked.argv),
+        "argv": list(check_command(arguments.command, arguments.args).argv),
         "cwd": preparation.cwd,
-        "environment": dict(preparation.variables.values),
+        "environment": preparation.variables.values,
         "timeoutMs": arguments.timeoutMs,
         "maxOutputChars": arguments.maxOutputChars,
     }
     answer = read_answer(await call.act("run_command", sent, timeout=arguments.timeoutMs / 1000 + _REPLY_SECONDS))
-    started = describe_start(
-        call,
-        preparation.command_id,
-        "bash",
-        arguments.command,
-        args=arguments.args,
-        cwd=preparation.cwd,
-        incarnation=_incarnation(call),
-    )
-    ended = describe_end(preparation.command_id, answer)
-    found = Settlement(events=(started.event, ended.event), blobs=(*started.blobs, *ended.blobs))
+    found = _describe_bash(call, arguments, preparation, answer)
     shell = fold_ahead(call.record, found.events, now=call.context.clock()).shell
     output = {
         **describe_answer(arguments.command, preparation, answer),
@@ -289,6 +281,16 @@ async def _run_bash(call: ToolCall, arguments: RunCommandParameters, preparation
     }
     body = {"ok": True, "name": "run_command", "text": _summarize(answer), "output": output}
     return build_result(body, found, preparation.variables.resealed)
+
+
+def _describe_bash(
+    call: ToolCall, arguments: RunCommandParameters, preparation: CommandPreparation, answer: CommandAnswer
+) -> Settlement:
+    """Beginning and end of a command that only reads: both are committed afterwards, because nothing is lost without them."""
+    command_id, cwd, incarnation = preparation.command_id, preparation.cwd, _incarnation(call)
+    started = describe_start(call, command_id, "bash", arguments.command, args=arguments.args, cwd=cwd, incarnation=incarnation)
+    ended = describe_end(command_id, answer)
+    return Settlement(events=(started.event, ended.event), blobs=(*started.blobs, *ended.blobs))
 
 
 def resolve_directory(path: str | None, shell: ShellRecord) -> str:
@@ -301,6 +303,6 @@ def resolve_directory(path: str | None, shell: ShellRecord) -> str:
 
 COMMAND_IMPLEMENTATIONS = {
     "shell_exec": Implementation(_run_exec, _prepare_exec),
-    "shell_run": Implementation(_run_run, _prepare_run),
+    "shell_run": Implementation(_run_one_shot, _prepare_one_shot),
     "bash": Implementation(_run_bash, _prepare_bash),
 }
