@@ -153,6 +153,20 @@ async def test_what_a_crash_left_is_set_up_again(bench: Bench, shell: FakeShell)
 
 
 @proves("runtime.environment-setup")
+async def test_a_setup_whose_sandbox_was_lost_begins_in_an_empty_directory(bench: Bench, shell: FakeShell) -> None:
+    chosen = await define(bench, setup='[ -z "$(ls -A)" ]\nmkdir half\ntouch half/.hidden .also')
+    shell.is_slow = True
+    with pytest.raises(EnvironmentProblem, match="still being set up"):
+        await find_prepared(bench.context, chosen)
+    # Another sandbox does not know the command.
+    shell.runs.clear()
+    shell.is_slow = False
+    result = await find_prepared(bench.context, chosen)
+    assert result is not None
+    assert (result / "half/.hidden").exists()
+
+
+@proves("runtime.environment-setup")
 async def test_a_setup_without_an_end_is_given_up(bench: Bench, shell: FakeShell) -> None:
     chosen = await define(bench, setup="echo 1 > x")
     shell.is_slow = True

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fidelio.errors import ChainBroken
+from fidelio.ledger.audit import verify_all
+from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.vaults import Vaults
 from fidelio.sandbox.model import SandboxLimits
 from tests.runtime.resources.support import Bench
@@ -50,3 +53,21 @@ async def test_sessions_of_one_agent_share_a_directory_and_others_do_not(bench: 
         for each in (one, two, other)
     ]
     assert sources[0] == sources[1] != sources[2]
+
+
+@proves("runtime.shared-files", "runtime.vault-erasure")
+async def test_everything_that_stores_hold_is_verified(bench: Bench) -> None:
+    session, vaults = await bench.start(), Vaults(bench.context)
+    (await bench.workspace(session) / "a.md").write_text("one\n")
+    await bench.call(session, "resources_promote_to_substrate", sourcePath="a.md")
+    await vaults.add("github", "one", by="anna")
+    await vaults.add("github", "two", by="anna", replaces=True)
+    await vaults.attach(session, "github", by="anna")
+    await vaults.remove("github", by="anna")
+    await define(bench.context, "web", Environment(network="unrestricted"), by="anna")
+    await bench.spec(session)
+
+    verdicts = [verdict async for verdict in verify_all(bench.ledger)]
+
+    assert len(verdicts) == 4
+    assert [verdict for verdict in verdicts if isinstance(verdict, ChainBroken) or not verdict.holds] == []
