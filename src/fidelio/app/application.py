@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from fidelio.app.erasure import delete_runtime_session, find_unfinished, split_by_kind
+from fidelio.app.erasure import find_unfinished, split_by_kind
 from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
@@ -272,7 +272,7 @@ class Application:
             service = await self.agents(host=False)
             retained = (await service.delete_sessions(agents, by=by, reason=reason)).retained_worktrees
         for session in runtimes:
-            await delete_runtime_session(await self.runtime(), session.id, by=by, reason=reason)
+            await (await self.runtime()).delete_session(session.id, by=by, reason=reason)
         await (await self.records()).erase_all(others, actor=by, reason=reason)
         return retained
 

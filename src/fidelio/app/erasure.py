@@ -6,12 +6,10 @@ it is named, and a person ends it first.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,10 +19,6 @@ from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
 from fidelio.ledger.model import Document, Event, Request, Session
 from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.redaction import find_request_events
-from fidelio.sandbox.directory import remove_directory
-
-if TYPE_CHECKING:
-    from fidelio.runtime.service import RuntimeService
 
 _ENDED = {
     "workflow": frozenset({"completed", "cancelled"}),
@@ -34,7 +28,6 @@ _ENDED = {
 }
 # As many as one transaction erases, and as one redaction names.
 BATCH = 1_000
-_RANDOM_NAME = re.compile(r"[0-9a-f]{16}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAMED = 10
 
@@ -75,24 +68,6 @@ def split_by_kind(sessions: Iterable[Session]) -> tuple[list[Session], list[Sess
     for session in sessions:
         (kinds.get(session.kind, others) if session.has_record else others).append(session)
     return agents, runtimes, others
-
-
-async def delete_runtime_session(service: RuntimeService, session: str, *, by: str, reason: str) -> None:
-    """End a session, erase its record, then remove its files: as long as the record names them, they can be found."""
-    context = service.context
-    record = (await service.load(session)).record
-    await service.end_session(session, by=by)
-    last_seq = (await context.ledger.session(session)).last_seq
-    await context.ledger.erase([session], actor=by, reason=reason, expect={session: last_seq})
-    await asyncio.to_thread(_remove_files, context.home.path / "sandboxes", record.directory)
-
-
-def _remove_files(sandboxes: Path, name: str) -> None:
-    """Remove the directory of a session, or that in which a store shows its files."""
-    # The name comes from a record, which could be forged.
-    if _RANDOM_NAME.fullmatch(name):
-        for directory in (sandboxes / name, sandboxes / "substrates" / name):
-            remove_directory(directory)
 
 
 async def _iter_descendants(ledger: Ledger, session: str) -> AsyncIterator[Session]:

@@ -21,6 +21,7 @@ from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.resources.projection import AREA as SHARED
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
@@ -28,6 +29,7 @@ from fidelio.sandbox.directory import create_directory, remove_directory
 
 __all__ = ["CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
 
+_RANDOM_NAME = re.compile(r"[0-9a-f]{16}")
 MAX_PATTERN_SECONDS = 30 * 24 * 60 * 60
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
@@ -93,6 +95,14 @@ class RuntimeService:
         await self.context.unit.update(session, end)
         await self.context.sandboxes.stop(session)
 
+    async def delete_session(self, session: str, *, by: str, reason: str) -> None:
+        """End a session, erase its record, then remove its files: as long as the record names them, they can be found."""
+        context, record = self.context, (await self.load(session)).record
+        await self.end_session(session, by=by)
+        last_seq = (await context.ledger.session(session)).last_seq
+        await context.ledger.erase([session], actor=by, reason=reason, expect={session: last_seq})
+        await asyncio.to_thread(_remove_files, context.home.path / "sandboxes", record.directory)
+
     async def allow_pattern(self, session: str, pattern: str, *, by: str, seconds: int) -> None:
         """Let commands that match a pattern run without asking in this session, for a time. Only a person may."""
         words = read_pattern(pattern)
@@ -151,6 +161,14 @@ class RuntimeService:
                 f"Session {request.name!r} exists with another {' and '.join(differing)}.",
                 remedy="Choose another name with --session, or leave the option out.",
             )
+
+
+def _remove_files(sandboxes: Path, name: str) -> None:
+    """Remove the directory of a session, or that in which a store shows its files."""
+    # The name comes from a record, which could be forged.
+    if _RANDOM_NAME.fullmatch(name):
+        for directory in (sandboxes / name, sandboxes / SHARED / name):
+            remove_directory(directory)
 
 
 def session_namespace(project: str) -> str:
