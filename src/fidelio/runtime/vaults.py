@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.clock import format_iso
-from fidelio.errors import Command, Hint, VaultProblem
+from fidelio.errors import Command, DocumentConflict, Hint, VaultProblem
 from fidelio.ids import new_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import Document, NewEvent, PutDocument
@@ -117,17 +118,24 @@ class Vaults:
         if name not in record.vaults:
             raise VaultProblem(f"The session is not attached to the vault {name!r:.80}.", remedy="Attach it first.")
         store = await self._store()
-        return await self._open(await self._load(store, name))
+        found = await self._load(store, name)
+        value = await self._open(found)
+        # Another process may seal it anew at the same moment.
+        with suppress(DocumentConflict):
+            await self._reseal(store, found, value, by="vaults")
+        return value
 
     async def reseal(self, *, by: str) -> int:
         """Seal every value with the active key of the key ring; returns how many were sealed with another key."""
-        store, keys, count = await self._store(), self._context.open_keys(), 0
-        for vault in await self.list():
-            found = await self._load(store, vault.name)
-            if needs_reseal(keys, await self._load_sealed(found.vault)):
-                await self._write(store, found, await self._open(found), "resealed", by)
-                count += 1
-        return count
+        store = await self._store()
+        found = [await self._load(store, vault.name) for vault in await self.list()]
+        return sum([await self._reseal(store, each, await self._open(each), by=by) for each in found])
+
+    async def _reseal(self, store: Store, found: _StoredVault, value: str, *, by: str) -> bool:
+        if not needs_reseal(self._context.open_keys(), await self._load_sealed(found.vault)):
+            return False
+        await self._write(store, found, value, "resealed", by)
+        return True
 
     async def _store(self) -> Store:
         return await open_store(self._context, "vaults")
