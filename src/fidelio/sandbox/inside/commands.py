@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fidelio.sandbox.inside.failures import Failure, display, number_argument, text_argument
-from fidelio.sandbox.inside.loop import READ, Loop, Reader, Timer, close_readers, read_available
+from fidelio.sandbox.inside.loop import Loop, Reader, close_readers
 from fidelio.sandbox.inside.records import (
     CommandLog,
     CommandRecord,
@@ -29,16 +28,14 @@ from fidelio.sandbox.inside.records import (
     environment_argument,
 )
 from fidelio.sandbox.inside.ring import Head
-from fidelio.sandbox.inside.supervisor import Ending, Start, Sweeper, parse_report, supervise
+from fidelio.sandbox.inside.supervision import Supervisors
+from fidelio.sandbox.inside.supervisor import Ending, Start
 
 BASH = "/bin/bash"
 MAX_TIMEOUT_MS = 60_000
 MAX_OUTPUT_CHARS = 40_000
 # Longer than any command, so that its end is what is waited for.
 _MAX_WAIT_MS = 2 * MAX_TIMEOUT_MS
-_REPORT_BYTES = 4096
-# A supervisor ends its command by itself. Only if the command has stopped it, pid 1 has to.
-_GRACE_SECONDS = 4.0
 _MAX_ARGUMENTS = 1000
 
 Sink = Callable[[bytes], None]
@@ -48,76 +45,9 @@ class Surroundings(NamedTuple):
     """What all commands of a sandbox share."""
 
     loop: Loop
-    sweeper: Sweeper
+    supervisors: Supervisors
     environment: dict[str, str]
     directory: str
-
-
-class Supervised:
-    """A program below a supervisor. `on_end` is called once, when nothing of it runs any more."""
-
-    def __init__(self, shared: Surroundings, start: Start, on_end: Callable[[Ending], None]) -> None:
-        self._shared, self._on_end = shared, on_end
-        self._report, report = os.pipe()
-        try:
-            self.supervisor = shared.loop.fork(lambda: supervise(start, report), self._finish)
-        except OSError as error:
-            os.close(self._report)
-            raise _cannot_start(start.argv[0], error.errno or 0) from error
-        finally:
-            os.close(report)
-        os.set_blocking(self._report, False)
-        self._received = b""
-        self._pid: int | None = None
-        self._has_ended = False
-        limit = None if start.timeout is None else start.timeout + _GRACE_SECONDS
-        self._timer: Timer | None = None if limit is None else shared.loop.call_later(limit, self._kill)
-
-    @property
-    def pid(self) -> int | None:
-        """The process id of the program; None before it was started."""
-        if self._pid is None and not self._has_ended:
-            self._read()
-        return self._pid
-
-    def when_started(self, callback: Callable[[], None]) -> None:
-        """Call back when the process id is known. The program may be faster than its supervisor."""
-        if self.pid is not None:
-            callback()
-            return
-
-        def check() -> None:
-            self._shared.loop.unwatch(self._report)
-            self.when_started(callback)
-
-        self._shared.loop.watch(self._report, READ, check)
-
-    def end(self) -> None:
-        """Ask the supervisor to end the program and everything that it has started."""
-        self._shared.loop.kill(self.supervisor, signal.SIGTERM)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._shared.loop.call_later(_GRACE_SECONDS, self._kill)
-
-    def _kill(self) -> None:
-        self._shared.loop.kill(self.supervisor, signal.SIGKILL)
-
-    def _finish(self, _status: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        ending = self._read()
-        self._has_ended = True
-        self._shared.loop.unwatch(self._report)
-        os.close(self._report)
-        if ending is None:
-            # It was killed, and what it supervised is an orphan now.
-            self._shared.sweeper.sweep()
-        self._on_end(ending or Ending())
-
-    def _read(self) -> Ending | None:
-        self._received += read_available(self._report, _REPORT_BYTES) or b""
-        self._pid, ending = parse_report(self._received)
-        return ending
 
 
 class OneShotCommands:
@@ -133,7 +63,7 @@ class OneShotCommands:
 
         def end(ending: Ending) -> None:
             if ending.error:
-                request.fail(_cannot_start(argv[0], ending.error))
+                request.fail(cannot_start(argv[0], ending.error))
                 return
             streams = describe_streams(stdout.view(max_chars), stderr.view(max_chars))
             request.reply({**describe_ending(ending), **streams, "durationMs": elapsed_ms(started)})
@@ -169,10 +99,10 @@ class OneShotCommands:
             on_end(ending)
 
         try:
-            Supervised(self._shared, start, end)
-        except Failure:
+            self._shared.supervisors.start(start, end)
+        except OSError as error:
             close_readers(readers)
-            raise
+            raise cannot_start(argv[0], error.errno or 0) from error
         finally:
             for descriptor in descriptors.values():
                 os.close(descriptor)
@@ -204,7 +134,7 @@ def _argv_argument(arguments: Output) -> tuple[str, ...]:
     return tuple(check_text("argv", word) for word in argv)
 
 
-def _cannot_start(program: str, number: int) -> Failure:
+def cannot_start(program: str, number: int) -> Failure:
     if number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE):
         sentence = "As many processes run in the sandbox as are allowed. End some of them and try again."
         return Failure("busy", sentence, retryable=True)

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -33,7 +32,8 @@ from fidelio.sandbox.inside.records import (
     environment_argument,
 )
 from fidelio.sandbox.inside.shell_actions import NO_SHELL, ShellActions
-from fidelio.sandbox.inside.supervisor import PR_SET_CHILD_SUBREAPER, Sweeper
+from fidelio.sandbox.inside.supervision import Supervisors
+from fidelio.sandbox.inside.supervisor import PR_SET_CHILD_SUBREAPER
 from fidelio.sandbox.inside.tree import PlainTree, Tree
 
 # Beyond so many bytes of replies that the host has not read, no further request is read.
@@ -59,7 +59,7 @@ class Server:
         self._replies = Writer(self._loop, os.dup(descriptor), self._loop.stop, self._watch)
         os.set_blocking(descriptor, False)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        self._shared = Surroundings(self._loop, Sweeper(self._loop), environment, tree.base)
+        self._shared = Surroundings(self._loop, Supervisors(self._loop), environment, tree.base)
         self._handlers: dict[str, Handler] = {"configure": self._configure, **self._command_handlers()}
 
     def run(self) -> None:
@@ -111,7 +111,7 @@ class Server:
         try:
             request.attempt(lambda: self._carry_out(request, payload))
         except Exception as error:  # noqa: BLE001  # an outermost boundary: an action must not end the sandbox
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
             request.fail(Failure("internal_error", f"The action failed: {type(error).__name__}. This is a defect of Fidelio."))
 
     def _carry_out(self, request: Request, payload: bytes) -> None:

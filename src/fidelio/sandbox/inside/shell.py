@@ -7,7 +7,6 @@ also what a background process writes later. The directory is read from the kern
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from fidelio.sandbox.inside.commands import Supervised, Surroundings
+from fidelio.sandbox.inside.commands import Surroundings, cannot_start
 from fidelio.sandbox.inside.failures import Failure, display
 from fidelio.sandbox.inside.loop import Reader, Writer
-from fidelio.sandbox.inside.records import CommandRecord, Output, describe_ending, timestamp
+from fidelio.sandbox.inside.records import CommandRecord, Output, describe_ending, random_hex, timestamp
 from fidelio.sandbox.inside.shell_protocol import (
     BASH_ARGV,
     PREPARE,
@@ -56,7 +55,7 @@ class PersistentShell:
 
     def __init__(self, shared: Surroundings, options: ShellOptions) -> None:
         self._shared, self._options = shared, options
-        self.shell_id = f"shell_{secrets.token_hex(8)}"
+        self.shell_id = f"shell_{random_hex(8)}"
         self.is_closing = False
         self.current: CommandRecord | None = None
         self._latest: CommandRecord | None = None
@@ -172,10 +171,10 @@ class PersistentShell:
         self._control = Writer(self._shared.loop, control_end, _do_nothing)
         self._report = Reader(self._shared.loop, report_end, self._receive_report, self._lose_report)
         try:
-            self._process = Supervised(self._shared, start, self._finish)
-        except Failure:
+            self._process = self._shared.supervisors.start(start, self._finish)
+        except OSError as error:
             self._release()
-            raise
+            raise cannot_start(BASH_ARGV[0], error.errno or 0) from error
         finally:
             for descriptor in (control, report, null):
                 os.close(descriptor)
@@ -245,19 +244,20 @@ class PersistentShell:
         self._control.close()
         self._report.close()
 
-    def _find_groups(self) -> set[int]:
-        """The group of the shell, and those that the running command has made. Other groups belong to background processes."""
+    def _find_groups(self) -> list[int]:
+        """The group of the shell, and those that the running command has made. Other groups belong to background processes.
+
+        The shell comes first: it must know of the interrupt when its child ends, or it goes on with the next command.
+        """
         shell = self._process.pid
         if shell is None:
-            return set()
-        groups = {shell}
-        if (foreground := self._streams.foreground_group()) is not None:
-            groups.add(foreground)
+            return []
+        groups = {self._streams.foreground_group() or shell}
         for pid in find_descendants((shell,)):
             fields = read_stat(pid)
             if fields and int(fields[_START_TICKS]) >= self._started_ticks - 1:
                 groups.add(int(fields[_GROUP]))
-        return groups - {os.getpgrp(), 0}
+        return [shell, *(groups - {shell, os.getpgrp(), 0})]
 
 
 def _do_nothing() -> None:

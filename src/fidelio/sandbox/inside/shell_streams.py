@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import struct
 import termios
 from abc import ABC, abstractmethod
@@ -16,6 +15,7 @@ from contextlib import suppress
 
 from fidelio.sandbox.inside.failures import Failure
 from fidelio.sandbox.inside.loop import Loop, Reader, Timer, Writer, close_readers, read_available
+from fidelio.sandbox.inside.records import random_hex
 from fidelio.sandbox.inside.shell_protocol import STDERR, STDIN, STDOUT
 
 _SETTLE_SECONDS = 2.0
@@ -156,7 +156,7 @@ class Terminal(ShellStreams):
 
     def settle(self, callback: Callable[[], None]) -> None:
         """Output reaches our end later than it was written, in order. So we write a mark behind it that nobody can know."""
-        self._callback, self._marker = callback, secrets.token_hex(16).encode()
+        self._callback, self._marker = callback, random_hex(16).encode()
         self._timer = self._loop.call_later(_SETTLE_SECONDS, self._settled)
         try:
             written = os.write(self._slave, self._marker)

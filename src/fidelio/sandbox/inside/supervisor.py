@@ -1,32 +1,34 @@
 """Supervisor: the process between pid 1 and a command, which ends everything that the command has started.
 
-It is a fork of pid 1 and the reaper of its descendants, so a process that forks twice or leaves its session is still found. A
-command can kill its supervisor, because both have the same user; then pid 1 ends what is left (`Sweeper`).
+It is a fork of pid 1 and the reaper of its descendants, so a process that forks twice or leaves its session is still found. It
+runs one command after the other, because the fork of an interpreter costs more than most commands. A command can kill its
+supervisor, because both have the same user; then pid 1 ends what is left (`fidelio.sandbox.inside.supervision`).
 """
 
 from __future__ import annotations
 
+import array
 import fcntl
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fidelio.sandbox.inside.launch_system import PR_SET_PDEATHSIG, close_other_descriptors, prctl
-from fidelio.sandbox.inside.loop import Loop
 
 PR_SET_CHILD_SUBREAPER = 36
 # Nothing below the standard streams and the descriptors of the shell is used while descriptors are moved.
 _FIRST_FREE = 64
+_MAX_DESCRIPTORS = 32
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
 # Python ignores these; a program expects their default.
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ)
 _END_SECONDS = 3.0
 _FREEZE_ROUNDS = 64
-_SWEEP_SECONDS = 0.02
 
 
 class Start(NamedTuple):
@@ -49,35 +51,72 @@ class Ending(NamedTuple):
     error: int = 0
 
 
-def supervise(start: Start, report: int) -> None:
-    """Run a program as a child, wait for its end, end its descendants. Runs in a process of its own.
+def send_start(connection: socket.socket, start: Start) -> None:
+    """Hand a program over to a supervisor. Never waits for it; raises OSError if that is not possible."""
+    content = os.memfd_create("start")
+    try:
+        # By a file: arguments and variables may be larger than a message.
+        with open(content, "wb", closefd=False) as file:
+            file.write(json.dumps({**start._asdict(), "descriptors": list(start.descriptors)}).encode("ascii"))
+        passed = array.array("i", [content, *start.descriptors.values()])
+        connection.sendmsg([b"start"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
+    finally:
+        os.close(content)
 
-    The id of the program and its ending are written to `report` as lines of JSON.
+
+def serve(connection: socket.socket) -> None:
+    """Run the programs that pid 1 sends, one after the other. Runs in a process of its own.
+
+    The id of the program and its ending are sent back as messages of JSON.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    close_other_descriptors((report, *start.descriptors.values()))
+    close_other_descriptors((connection.fileno(),))
+    is_clean = True
+    while is_clean:
+        descriptors = _receive_descriptors(connection)
+        if not descriptors:
+            return
+        is_clean = _supervise(_receive_start(descriptors), connection)
+        os.chdir("/")
+
+
+def _receive_descriptors(connection: socket.socket) -> list[int]:
+    # `socket.recv_fds` ignores flags before Python 3.12, and without this one programs would inherit the descriptors.
+    size = socket.CMSG_LEN(_MAX_DESCRIPTORS * array.array("i").itemsize)
+    ancillary = connection.recvmsg(64, size, socket.MSG_CMSG_CLOEXEC)[1]
+    received = array.array("i")
+    for _, _, data in ancillary:
+        received.frombytes(data)
+    return received.tolist()
+
+
+def _receive_start(descriptors: list[int]) -> Start:
+    with open(descriptors[0], "rb") as file:  # noqa: PTH123  # a descriptor
+        file.seek(0)
+        fields = json.loads(file.read())
+    return Start(**{**fields, "descriptors": dict(zip(fields["descriptors"], descriptors[1:]))})  # noqa: B905  # Python 3.9
+
+
+def _supervise(start: Start, connection: socket.socket) -> bool:
+    """Run a program as a child, wait for its end, end its descendants. False if some of them did not end."""
+    # A signal that another command has sent meanwhile is not meant for this one.
+    while signal.sigtimedwait(_SIGNALS, 0) is not None:
+        pass
     try:
-        pid = _spawn(start, report)
+        pid = _spawn(start)
     except OSError as error:
-        _write(report, Ending(error=error.errno or 0)._asdict())
-        return
-    _write(report, {"pid": pid})
+        _send(connection, Ending(error=error.errno or 0)._asdict())
+        return True
+    finally:
+        # Kept open here, a pipe would never end.
+        close_other_descriptors((connection.fileno(),))
+    _send(connection, {"pid": pid})
     status, timed_out = _wait(pid, start.timeout)
     statuses = {} if status is None else {pid: status}
-    end_children(statuses)
-    _write(report, _describe(statuses.get(pid), timed_out)._asdict())
-
-
-def parse_report(data: bytes) -> tuple[int | None, Ending | None]:
-    """The id of the program and its ending, as far as they have been written."""
-    pid: int | None = None
-    for line in data.split(b"\n")[:-1]:
-        entry = json.loads(line)
-        if "pid" not in entry:
-            return pid, Ending(**entry)
-        pid = entry["pid"]
-    return pid, None
+    is_clean = end_children(statuses)
+    _send(connection, _describe(statuses.get(pid), timed_out)._asdict())
+    return is_clean
 
 
 def end_children(statuses: dict[int, int] | None = None, seconds: float = _END_SECONDS) -> bool:
@@ -110,7 +149,7 @@ def kill_all(find: Callable[[], Collection[int]]) -> int:
 def find_descendants(roots: Collection[int]) -> set[int]:
     """All living processes below these, without them."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _read_parents():
+    for pid, parent in read_parents():
         children.setdefault(parent, []).append(pid)
     found: set[int] = set()
     pending = list(roots)
@@ -122,39 +161,7 @@ def find_descendants(roots: Collection[int]) -> set[int]:
     return found
 
 
-class Sweeper:
-    """Ends processes that have become children of pid 1 because their supervisor was killed."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._since: float | None = None
-        loop.on_orphan = self.sweep
-
-    def sweep(self) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-            self._pass()
-
-    def _pass(self) -> None:
-        """One pass of bounded length; the next one comes after other work."""
-        if self._since is None or not kill_all(self._find):
-            self._since = None
-            return
-        if os.getpid() == 1 and time.monotonic() - self._since > _END_SECONDS:
-            # Nothing but pid 1 survives this, the shell included: a command that cannot be ended otherwise ends all.
-            with suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        self._loop.call_later(_SWEEP_SECONDS, self._pass)
-
-    def _find(self) -> set[int]:
-        known = self._loop.children
-        parents = dict(_read_parents())
-        own = os.getpid()
-        strays = {pid for pid, parent in parents.items() if parent == own and pid not in known}
-        return strays | find_descendants(strays) if strays else strays
-
-
-def _spawn(start: Start, report: int) -> int:
+def _spawn(start: Start) -> int:
     os.chdir(start.cwd)
     actions: list[Any] = []
     if start.terminal:
@@ -165,7 +172,7 @@ def _spawn(start: Start, report: int) -> int:
         # Moved out of the way first: a source may have the number of another target.
         moved = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
         actions.append((os.POSIX_SPAWN_DUP2, moved, target))
-    pid = os.posix_spawn(
+    return os.posix_spawn(
         start.argv[0],
         list(start.argv),
         dict(start.environment),
@@ -174,9 +181,6 @@ def _spawn(start: Start, report: int) -> int:
         setsigmask=(),
         setsigdef=_RESET,
     )
-    # Kept open here, a pipe would never end.
-    close_other_descriptors((report,))
-    return pid
 
 
 def _wait(pid: int, timeout: float | None) -> tuple[int | None, bool]:
@@ -219,7 +223,7 @@ def _describe(status: int | None, timed_out: bool) -> Ending:
     return Ending(exit_code=os.WEXITSTATUS(status), timed_out=timed_out)
 
 
-def _read_parents() -> list[tuple[int, int]]:
+def read_parents() -> list[tuple[int, int]]:
     """Each process and its parent. Ended ones that nobody has reaped are left out."""
     found: list[tuple[int, int]] = []
     for name in os.listdir("/proc"):  # noqa: PTH208  # names only
@@ -246,5 +250,5 @@ def _signal_all(pids: Collection[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _write(descriptor: int, entry: Mapping[str, Any]) -> None:
-    os.write(descriptor, json.dumps(entry).encode() + b"\n")
+def _send(connection: socket.socket, entry: Mapping[str, Any]) -> None:
+    connection.send(json.dumps(entry).encode("ascii"))
