@@ -22,7 +22,7 @@ from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedDirectory, load_trust
 
 DIRECTORY = FOUND_DIRECTORIES[0]
 # What a project shares with whoever clones it.
-_SHARED = ("workflows", "agents")
+_SHARED = ("workflows", "agents", "environments")
 
 
 class Home(NamedTuple):

@@ -23,7 +23,19 @@ from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import SANDBOX_TOOL_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult
-from fidelio.sandbox.model import ActionError, ActionResult, Level, LevelReport, Mount, Network, SandboxSpec, SandboxState
+from fidelio.sandbox.model import (
+    ActionError,
+    ActionResult,
+    ConnectionEntry,
+    ConnectionPage,
+    Ending,
+    Level,
+    LevelReport,
+    Mount,
+    Network,
+    SandboxSpec,
+    SandboxState,
+)
 from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import FixedKeys, KeyRing
 from tests.support.ledgers import MovingClock
@@ -45,6 +57,8 @@ class FakeSandboxes(Sandboxes):
         self.replies = dict(replies or {})
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.starts: list[str] = []
+        self.used: list[ConnectionEntry] = []
+        self._endings: dict[str, Ending] = {}
         self._level = level
         self._live: dict[str, SandboxState] = {}
 
@@ -58,7 +72,9 @@ class FakeSandboxes(Sandboxes):
     async def start(self, spec: SandboxSpec) -> SandboxState:
         if spec.session not in self._live:
             self.starts.append(spec.session)
-            self._live[spec.session] = SandboxState(spec.session, new_id("box_"), self._level, 1, is_new=True)
+            self._live[spec.session] = SandboxState(
+                spec.session, new_id("box_"), self._level, 1, is_new=True, closed_because=self._endings.get(spec.session)
+            )
         return self._live[spec.session]
 
     async def call(
@@ -74,6 +90,15 @@ class FakeSandboxes(Sandboxes):
 
     async def state(self, session: str) -> SandboxState | None:
         return self._live.get(session)
+
+    def end(self, session: str, ending: Ending) -> None:
+        """End a sandbox; the next start says why."""
+        del self._live[session]
+        self._endings[session] = ending
+
+    async def connections(self, session: str, after: int = 0, log: str = "") -> ConnectionPage:
+        assert session
+        return ConnectionPage("log", tuple(entry for entry in self.used if entry.number > after or log != "log"))
 
     async def stop(self, session: str) -> bool:
         return self._live.pop(session, None) is not None

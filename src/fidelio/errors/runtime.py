@@ -31,9 +31,13 @@ class SandboxesBusy(SandboxError):
 
 
 class RuntimeProblem(FidelioError):
-    """Base of what can be wrong with runtime sessions, their tools, environments and vaults."""
+    """Base of what can be wrong with runtime sessions. `retryable`: the same call may succeed later."""
 
     code = "runtime"
+
+    def __init__(self, sentence: Text, *, remedy: Text = "", retryable: bool = False) -> None:
+        super().__init__(sentence, remedy=remedy)
+        self.retryable = retryable
 
 
 class ToolRefused(RuntimeProblem):
@@ -42,8 +46,8 @@ class ToolRefused(RuntimeProblem):
     code = "runtime.tool-refused"
 
     def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "refused", retryable: bool = False) -> None:
-        super().__init__(sentence, remedy=remedy)
-        self.reason, self.retryable = reason, retryable
+        super().__init__(sentence, remedy=remedy, retryable=retryable)
+        self.reason = reason
 
 
 class EnvironmentProblem(RuntimeProblem):

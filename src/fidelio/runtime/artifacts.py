@@ -224,6 +224,9 @@ async def write_artifacts(call: ToolCall) -> None:
 
     They can be written again at any time, so a full disk does not fail the call, which is on record already.
     """
+    if not call.spec.directory:
+        # The call was refused before its sandbox was known.
+        return
     directory = Path(call.spec.directory) / "runtime"
     is_first = not (directory / _FIRST).exists()
     changed = [artifact for artifact in ARTIFACTS if is_first or artifact.part(call.before) != artifact.part(call.record)]

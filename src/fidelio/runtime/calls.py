@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fidelio.errors import DocumentConflict, FidelioError, SandboxError, SessionNotFound, ToolRefused, UsageProblem
+from fidelio.errors import (
+    DocumentConflict,
+    FidelioError,
+    RuntimeProblem,
+    SandboxError,
+    SessionNotFound,
+    ToolRefused,
+    UsageProblem,
+)
 from fidelio.ids import new_id
 from fidelio.inbox import expire_request
 from fidelio.runtime import events as e
@@ -27,12 +35,15 @@ from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
 from fidelio.sandbox.commands.projection import Projection, project
+from fidelio.sandbox.model import SandboxSpec
 
 WAIT_SECONDS = 45.0
 # A call is decided again after an answer, and when another call used the approval first.
 _MAX_ROUNDS = 8
 # What a tool raises to refuse a call. Anything else is a defect and is not hidden in a result.
-_REFUSALS = (ToolRefused, SandboxError, UsageProblem)
+_REFUSALS = (RuntimeProblem, SandboxError, UsageProblem)
+# The specification of a call that is refused before its sandbox is known.
+NO_SANDBOX = SandboxSpec("", "", ())
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -85,8 +96,9 @@ class Calls:
     async def _attempt(
         self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str], *, waits: bool
     ) -> CallOutcome:
-        call = await self._begin(loaded, resolved, tools)
+        call = ToolCall(self._context, loaded, new_id("toolu_", 20), resolved.definition, NO_SANDBOX, tools)
         try:
+            call.spec = await build_spec(self._context, loaded)
             preparation = await resolved.implementation.prepare(call, resolved.arguments)
         except _REFUSALS as error:
             return await self._finish(call, resolved, describe_error(error))
@@ -100,10 +112,6 @@ class Calls:
         if decision.access == "allow":
             return await self._run(call, resolved, preparation, None)
         return await self._ask(call, resolved, preparation, waits=waits)
-
-    async def _begin(self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str]) -> ToolCall:
-        spec = await build_spec(self._context, loaded)
-        return ToolCall(self._context, loaded, new_id("toolu_", 20), resolved.definition, spec, tools)
 
     async def _ask(self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, *, waits: bool) -> CallOutcome:
         digest = digest_call(resolved.definition.name, resolved.arguments, call.record, preparation)
@@ -171,6 +179,7 @@ class Calls:
             result = await resolved.implementation.run(call, resolved.arguments, preparation)
         except _REFUSALS as error:
             result = describe_error(error)
+        await call.note_connections()
         return await self._finish(call, resolved, result)
 
     async def _finish(self, call: ToolCall, resolved: ResolvedCall, result: ToolResult) -> Finished:
@@ -188,9 +197,8 @@ class Calls:
         self, loaded: LoadedRuntime, tool: str, arguments: Mapping[str, Any], tools: frozenset[str], error: FidelioError
     ) -> Finished:
         """Record a call that no tool carries out: an unknown name, or wrong arguments."""
-        spec = await build_spec(self._context, loaded)
         definition = DEFINITIONS.get(tool, DEFINITIONS["sandbox_execute"])
-        call = ToolCall(self._context, loaded, new_id("toolu_", 20), definition, spec, tools)
+        call = ToolCall(self._context, loaded, new_id("toolu_", 20), definition, NO_SANDBOX, tools)
         result = describe_error(error)
         await self._journal.commit_result(call, tool[:200], arguments, result)
         return Finished(result.output, is_error=True)
@@ -209,6 +217,6 @@ def _project(command: str, resolved: ResolvedCall, record: RuntimeRecord, tools:
 def describe_error(error: FidelioError) -> ToolResult:
     """The result of a call that was refused or failed. `retryable`: the same call may succeed later."""
     reason = error.reason or error.code
-    retryable = isinstance(error, ToolRefused) and error.retryable
+    retryable = isinstance(error, RuntimeProblem) and error.retryable
     body = {"code": reason, "message": str(error), "retryable": retryable}
     return ToolResult(output={"ok": False, "error": body}, is_error=True)

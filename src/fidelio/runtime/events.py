@@ -32,6 +32,12 @@ COMMAND_ENDED = "shell.command_ended"
 STAGED = "resource.staged"
 PROMOTED = "resource.promoted"
 VERSION_STORED = "resource.version_stored"
+# Somebody edited the directory that shows shared files; it was written again.
+DIRECTORY_REBUILT = "resource.directory_rebuilt"
+PROJECT_APPLIED = "project.applied"
 
 ENVIRONMENT_DEFINED = "environment.defined"
+ENVIRONMENT_PREPARED = "environment.prepared"
 VAULT_CHANGED = "vault.changed"
+# Refers to the sealed value. It is redacted when the value is replaced; the change stays on record.
+VAULT_VALUE_STORED = "vault.value_stored"

@@ -6,15 +6,17 @@ a whole afterwards. What happened on the way (`ToolCall.noted`) goes with the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from fidelio.inbox import NewRequest, RequestChange
 from fidelio.ledger.long_text import json_text, store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
-from fidelio.runtime.record import ApprovalRecord
+from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
 
 
@@ -66,17 +68,30 @@ class Journal:
         begun, blobs = ((), ()) if call.has_intent else _describe_begun(call, name, arguments)
         decision = SessionDecision(
             None,
-            events=(*call.noted, *begun, *result.events, ended),
             blobs=(*call.noted_blobs, *blobs, *result.blobs, *stored.blobs),
             documents=result.documents,
             linked=result.linked,
             requests=closes,
         )
-        await self._update(call, lambda _: decision)
+
+        def end(current: LoadedRuntime) -> SessionDecision[None]:
+            return replace(decision, events=(*_drop_known(current.record, call.noted), *begun, *result.events, ended))
+
+        await self._update(call, end)
 
     async def _update(self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]]) -> None:
         call.session = await self._unit.update(call.session, decide)
         call.noted, call.noted_blobs = [], []
+
+
+def _drop_known(record: RuntimeRecord, events: Iterable[NewEvent]) -> Iterator[NewEvent]:
+    """The events without the connections that another call has recorded meanwhile."""
+    seen = record.sandbox
+    return (
+        event
+        for event in events
+        if event.type != e.NETWORK_USED or event.body["log"] != seen.network_log or event.body["number"] > seen.network_seen
+    )
 
 
 def _describe_begun(call: ToolCall, name: str, arguments: Any) -> tuple[tuple[NewEvent, ...], tuple[bytes, ...]]:

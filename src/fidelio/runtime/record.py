@@ -68,6 +68,9 @@ class SandboxRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str = ""
     incarnation: str = ""
     closed_because: str = ""
+    # The last connection through the proxy that is on record, and the log that it is numbered in.
+    network_log: str = ""
+    network_seen: int = 0
 
 
 class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -133,12 +136,17 @@ def _end(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
 
 
 def _start_sandbox(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    return replace(record, sandbox=SandboxRecord(event.body["level"], event.body["incarnation"]))
+    started = replace(record.sandbox, level=event.body["level"], incarnation=event.body["incarnation"], closed_because="")
+    return replace(record, sandbox=started)
 
 
 def _close_sandbox(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    closed = SandboxRecord(record.sandbox.level, "", event.body.get("reason", ""))
+    closed = replace(record.sandbox, incarnation="", closed_because=event.body.get("reason", ""))
     return replace(record, sandbox=closed)
+
+
+def _use_network(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    return replace(record, sandbox=replace(record.sandbox, network_log=event.body["log"], network_seen=event.body["number"]))
 
 
 def _request_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -212,6 +220,7 @@ _FOLDS: dict[str, Fold] = {
     e.ENDED: _end,
     e.SANDBOX_STARTED: _start_sandbox,
     e.SANDBOX_CLOSED: _close_sandbox,
+    e.NETWORK_USED: _use_network,
     e.APPROVAL_REQUESTED: _request_approval,
     e.REQUEST_ANSWERED: _answer,
     e.APPROVAL_USED: _end_approval,

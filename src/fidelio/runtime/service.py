@@ -123,6 +123,7 @@ class RuntimeService:
         await self.context.unit.update(session, lambda _: SessionDecision(None, events=(event,)))
 
     async def _create(self, request: SessionRequest, namespace: str) -> str:
+        await self.vaults.require(request.vaults)
         environment = await self.environments.resolve(request.environment, request.project)
         mount = parse_mount(request.mount, Path(request.project))
         directory = await asyncio.to_thread(create_directory, self.context.home.ensure().path)

@@ -47,13 +47,20 @@ class Store(msgspec.Struct, frozen=True):
         return Change(session=self.id, events=events, documents=documents, blobs=blobs)
 
 
+async def find_store(context: RuntimeContext, kind: StoreKind, *, project: str = "", agent: str = "") -> Store | None:
+    """The store; None if nothing was ever stored there."""
+    name = _store_name(kind, project, agent)
+    try:
+        return _to_store(kind, await context.ledger.session_by_name(name, namespace=f"runtime-store:{kind}"))
+    except SessionNotFound:
+        return None
+
+
 async def open_store(context: RuntimeContext, kind: StoreKind, *, project: str = "", agent: str = "") -> Store:
     """The store, created if there is none."""
+    if (found := await find_store(context, kind, project=project, agent=agent)) is not None:
+        return found
     namespace, name = f"runtime-store:{kind}", _store_name(kind, project, agent)
-    try:
-        return _to_store(kind, await context.ledger.session_by_name(name, namespace=namespace))
-    except SessionNotFound:
-        pass
     body = {"role": "store", "agent": agent, "project": project, "directory": secrets.token_hex(8)}
     create = NewSession(kind="runtime", namespace=namespace, name=name)
     decision = SessionDecision(None, events=(NewEvent(type=e.STARTED, body=body),), create=create)

@@ -25,16 +25,14 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.secrets import needs_reseal, open_sealed, seal
-from fidelio.runtime.stores import Store, open_store
+from fidelio.runtime.stores import Store, find_store, open_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.sandbox.model import VAULTS
 
-# The event that refers to the sealed value. It is redacted when the value is replaced; `vault.changed` stays.
-VALUE_STORED = "vault.value_stored"
 MAX_VALUE = 64 << 10
 _PURPOSE = "vault"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
-_LIST = Hint(Command("vaults"), " lists them.")
+_LIST = Hint(Command("vaults", "list"), " lists them.")
 
 
 class Vault(msgspec.Struct, frozen=True):
@@ -101,9 +99,8 @@ class Vaults:
 
     async def require(self, names: Iterable[str]) -> None:
         """Raise `VaultProblem` for the first name that is not a vault."""
-        store = await self._store()
         for name in names:
-            await self._load(store, name)
+            await self._load(await self._store(), name)
 
     async def attach(self, session: str, name: str, *, by: str) -> None:
         """Let a session see a vault."""
@@ -127,7 +124,9 @@ class Vaults:
 
     async def reseal(self, *, by: str) -> int:
         """Seal every value with the active key of the key ring; returns how many were sealed with another key."""
-        store = await self._store()
+        store = await find_store(self._context, "vaults")
+        if store is None:
+            return 0
         found = [await self._load(store, vault.name) for vault in await self.list()]
         return sum([await self._reseal(store, each, await self._open(each), by=by) for each in found])
 
@@ -160,7 +159,7 @@ class Vaults:
         """Store a value on top of the state that was seen, then erase the former value."""
         sealed = seal(self._context.open_keys(), _PURPOSE, _associated_data(found.vault), value).encode()
         vault = replace(found.vault, digest=hash_blob(sealed))
-        stored = NewEvent(type=VALUE_STORED, body={"vault": vault.id}, blobs=(vault.digest,), actor=by)
+        stored = NewEvent(type=e.VAULT_VALUE_STORED, body={"vault": vault.id}, blobs=(vault.digest,), actor=by)
         text = msgspec.json.encode(vault).decode()
         document = PutDocument(space=store.space, path=vault.name, text=text, author=by, expect=found.number)
         await self._context.ledger.commit(
@@ -172,7 +171,7 @@ class Vaults:
     async def _erase_values(self, store: Store, vault: str, *, except_for: str) -> None:
         """Redact the events of former values, which deletes their blobs. What a crash left is found the next time."""
         former: list[int] = []
-        async for page in event_pages(self._context.ledger, store.id, after=0, types=(VALUE_STORED,)):
+        async for page in event_pages(self._context.ledger, store.id, after=0, types=(e.VAULT_VALUE_STORED,)):
             former += [event.seq for event in page if not event.redacted and event.body.get("vault") == vault]
         newest = former[-1:] if except_for else []
         if outdated := [seq for seq in former if seq not in newest]:

@@ -11,6 +11,17 @@ import msgspec
 Level = Literal["bubblewrap", "namespaces", "landlock", "none"]
 Network = Literal["none", "limited", "unrestricted", "host"]
 Access = Literal["read_only", "read_write"]
+EndReason = Literal[
+    "idle_timeout",
+    "pool_full",
+    "stop_requested",
+    "spec_changed",
+    "disk_bytes",
+    "disk_reserve",
+    "process_ended",
+    "host_ended",
+]
+Verdict = Literal["allowed", "refused", "failed", "capped"]
 MountKind = Literal[
     "session_workspace",
     "agent_workspace_substrate",
@@ -80,14 +91,52 @@ class LevelReport(msgspec.Struct, frozen=True):
         return self.level in ("bubblewrap", "namespaces")
 
 
+class Ending(msgspec.Struct, frozen=True):
+    """Why a sandbox ended. `incarnation` says which of the session's sandboxes; `at` is in milliseconds since 1970."""
+
+    session: str
+    incarnation: str
+    reason: EndReason
+    message: str
+    at: int
+
+
 class SandboxState(msgspec.Struct, frozen=True):
-    """A live sandbox, as its owner describes it. `incarnation` is new whenever the sandbox is started anew."""
+    """A live sandbox, as its owner describes it. `incarnation` is new whenever the sandbox is started anew.
+
+    `closed_because`: why the previous sandbox of the session ended, if the host has seen it.
+    """
 
     session: str
     incarnation: str
     level: Level
     pid: int
     is_new: bool = False
+    closed_because: Ending | None = None
+
+
+class ConnectionEntry(msgspec.Struct, frozen=True):
+    """A connection through the proxy, when it has ended. `sent` and `received` are bytes as the sandbox sees them."""
+
+    number: int
+    at: int
+    host: str
+    port: int
+    verdict: Verdict
+    reason: str
+    sent: int
+    received: int
+
+
+class ConnectionPage(msgspec.Struct, frozen=True):
+    """Entries of the connection log of a session, oldest first.
+
+    `log` is new with every host. `missed` entries were dropped before they were fetched, because the log is bounded.
+    """
+
+    log: str
+    entries: tuple[ConnectionEntry, ...] = ()
+    missed: int = 0
 
 
 class ActionError(msgspec.Struct, frozen=True):

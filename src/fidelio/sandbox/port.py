@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from fidelio.sandbox.model import ActionResult, LevelReport, SandboxSpec, SandboxState
+from fidelio.sandbox.model import ActionResult, ConnectionPage, LevelReport, SandboxSpec, SandboxState
 
 
 class Sandboxes(ABC):
@@ -37,6 +37,10 @@ class Sandboxes(ABC):
     @abstractmethod
     async def state(self, session: str) -> SandboxState | None:
         """The live sandbox of a session; None if there is none. Starts nothing."""
+
+    @abstractmethod
+    async def connections(self, session: str, after: int = 0, log: str = "") -> ConnectionPage:
+        """The connections of a session through the proxy after a number of a log. Starts nothing."""
 
     @abstractmethod
     async def stop(self, session: str) -> bool:

@@ -13,8 +13,10 @@ import pytest
 from fidelio.errors import SandboxLost, SessionNotFound, UsageProblem
 from fidelio.ledger.audit import verify_session
 from fidelio.runtime import events as e
+from fidelio.runtime.environments.versions import Environment
 from fidelio.runtime.record import RuntimeRecords
 from fidelio.runtime.service import SessionRequest
+from fidelio.sandbox.model import ConnectionEntry, Ending
 from tests.runtime.calls.conftest import DONE, Session
 from tests.support import proves
 
@@ -269,3 +271,34 @@ async def test_the_record_is_verified_against_the_events(session: Session) -> No
 
     assert verdict.problems == ()
     assert verdict.events == len(await session.types())
+
+
+def connect(number: int, host: str = "pypi.org") -> ConnectionEntry:
+    return ConnectionEntry(number=number, at=1, host=host, port=443, verdict="allowed", reason="", sent=10, received=20)
+
+
+@proves("runtime.network")
+async def test_every_connection_through_the_proxy_is_an_event_once(session: Session, tmp_path: Path) -> None:
+    environment = Environment(network="limited", hosts=("pypi.org",))
+    await session.service.environments.define("online", environment, by="person:ada")
+    online = await session.service.open_session(SessionRequest(project=str(tmp_path), name="online", environment="online"))
+    session.sandboxes.used = [connect(1), connect(2, "evil.example")]
+    await session.service.call(online, "read", {"path": "a"})
+    session.sandboxes.used.append(connect(3))
+    await session.service.call(online, "read", {"path": "a"})
+
+    events = await session.ledger.events(online, types=(e.NETWORK_USED,))
+    recorded = [(event.body["number"], event.body["host"]) for event in events]
+    assert recorded == [(1, "pypi.org"), (2, "evil.example"), (3, "pypi.org")]
+
+
+@proves("runtime.network")
+async def test_why_a_sandbox_ended_is_on_record_with_its_next_start(session: Session) -> None:
+    await session.finish("read", path="a")
+    ended = (await session.service.load(session.id)).record.sandbox.incarnation
+    session.sandboxes.end(session.id, Ending(session.id, ended, "disk_bytes", "It used too much.", 1))
+
+    await session.finish("read", path="a")
+
+    (event,) = await session.ledger.events(session.id, types=(e.SANDBOX_CLOSED,))
+    assert (event.body["reason"], event.body["message"]) == ("disk_bytes", "It used too much.")

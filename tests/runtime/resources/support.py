@@ -30,7 +30,7 @@ from fidelio.sandbox.directory import create_directory
 from fidelio.sandbox.inside.beneath import BeneathTree
 from fidelio.sandbox.inside.failures import Failure
 from fidelio.sandbox.inside.files import ACTIONS, SCANS
-from fidelio.sandbox.model import ActionError, ActionResult, LevelReport, SandboxSpec, SandboxState
+from fidelio.sandbox.model import ActionError, ActionResult, ConnectionPage, LevelReport, SandboxSpec, SandboxState
 from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import FileKeys
 from tests.support.ledgers import MovingClock
@@ -88,6 +88,9 @@ class FileSandboxes(Sandboxes):
 
     async def state(self, session: str) -> SandboxState | None:  # noqa: ARG002  # part of the port
         return None
+
+    async def connections(self, session: str, after: int = 0, log: str = "") -> ConnectionPage:  # noqa: ARG002  # part of the port
+        return ConnectionPage(log)
 
     async def stop(self, session: str) -> bool:
         self.stopped.append(session)

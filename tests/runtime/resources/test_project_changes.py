@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from fidelio.errors import RuntimeProblem, UsageProblem
-from fidelio.runtime.project.changes import APPLIED, ProjectChanges
+from fidelio.runtime.events import PROJECT_APPLIED
+from fidelio.runtime.project.changes import ProjectChanges
 from tests.runtime.resources.support import Bench, change_owner
 from tests.support import proves
 from tests.support.users import NOBODY, needs_root
@@ -114,7 +115,7 @@ async def test_changes_are_brought_back_exactly(scene: Scene) -> None:
     assert (project / "empty").read_bytes() == b""
     assert sorted(path.name for path in project.rglob(".*")) == []
     assert await scene.kinds() == {}
-    (event,) = [event for event in await scene.bench.ledger.events(scene.session) if event.type == APPLIED]
+    (event,) = [event for event in await scene.bench.ledger.events(scene.session) if event.type == PROJECT_APPLIED]
     assert (event.body["by"], event.body["count"]) == ("anna", 6)
 
 

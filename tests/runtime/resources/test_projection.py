@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.runtime.resources.projection import REBUILT
+from fidelio.runtime.events import DIRECTORY_REBUILT
 from tests.runtime.resources.support import Bench
 from tests.support import proves
 
@@ -20,7 +20,7 @@ def list_files(directory: Path) -> dict[str, bytes]:
 
 async def rebuilt(bench: Bench) -> list[list[str]]:
     events = await bench.ledger.events((await bench.substrate()).store.id)
-    return [event.body["paths"] for event in events if event.type == REBUILT]
+    return [event.body["paths"] for event in events if event.type == DIRECTORY_REBUILT]
 
 
 @proves("runtime.shared-directory")

@@ -6,8 +6,9 @@ import pytest
 
 from fidelio.errors import DocumentConflict, RecordMismatch, VaultProblem
 from fidelio.ledger.paging import all_events
+from fidelio.runtime.events import VAULT_VALUE_STORED
 from fidelio.runtime.stores import open_store
-from fidelio.runtime.vaults import VALUE_STORED, Vault, Vaults
+from fidelio.runtime.vaults import Vault, Vaults
 from tests.runtime.resources.support import Bench
 from tests.support import proves
 
@@ -30,7 +31,7 @@ async def find_in_ledger(bench: Bench, needle: bytes) -> bool:
 async def stored_values(bench: Bench) -> list[str]:
     """The digests of the sealed values that the ledger still has."""
     store = await open_store(bench.context, "vaults")
-    events = await all_events(bench.ledger, store.id, types=(VALUE_STORED,))
+    events = await all_events(bench.ledger, store.id, types=(VAULT_VALUE_STORED,))
     return [event.id for event in events if not event.redacted]
 
 

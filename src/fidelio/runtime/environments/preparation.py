@@ -21,6 +21,7 @@ import msgspec
 from fidelio.errors import DocumentConflict, EnvironmentProblem
 from fidelio.ids import new_id
 from fidelio.ledger.model import NewEvent, PutDocument
+from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import Environment, EnvironmentVersion
 from fidelio.runtime.stores import Store, open_store
 from fidelio.runtime.tools.model import RuntimeContext
@@ -29,7 +30,6 @@ from fidelio.sandbox.model import WORKSPACE, Mount, SandboxLimits, SandboxSpec
 
 MOUNT = "/environment"
 AREA = "environments"
-PREPARED = "environment.prepared"
 WAIT_MS = 40_000
 MAX_MINUTES = 30
 _SCRIPT = f"{WORKSPACE}/setup.sh"
@@ -79,7 +79,7 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
     spec = _build_spec(context, chosen, setup)
     result = await _run(context, spec, chosen.environment, setup)
     if result["status"] != "completed":
-        raise EnvironmentProblem(f"The environment {chosen.label} is still being set up.", remedy="Call again in a moment.")
+        raise _make_unready_error(chosen)
     if problem := _find_failure(result):
         await _forget(context, store, chosen, stored)
         await _discard(context, setup)
@@ -179,7 +179,7 @@ async def _keep(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
 async def _find_result(context: RuntimeContext, store: Store, chosen: EnvironmentVersion) -> Path:
     stored = await _load(context, store, chosen)
     if stored.setup is None or not stored.setup.is_ready:
-        raise EnvironmentProblem(f"The environment {chosen.label} is still being set up.", remedy="Call again in a moment.")
+        raise _make_unready_error(chosen)
     return context.home.path / "sandboxes" / AREA / stored.setup.directory
 
 
@@ -244,7 +244,7 @@ async def _save(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
     text = None if setup is None else msgspec.json.encode(setup).decode()
     document = PutDocument(space=_space(store), path=_path(chosen), text=text, expect=expect)
     is_ready = setup is not None and setup.is_ready
-    events = (NewEvent(type=PREPARED, body={"name": chosen.name, "version": chosen.version}),) if is_ready else ()
+    events = (NewEvent(type=e.ENVIRONMENT_PREPARED, body={"name": chosen.name, "version": chosen.version}),) if is_ready else ()
     await context.ledger.commit(store.change(*events, documents=(document,)))
 
 
@@ -254,3 +254,8 @@ async def _forget(context: RuntimeContext, store: Store, chosen: EnvironmentVers
     except DocumentConflict:
         # Another process has seen the same failure.
         return
+
+
+def _make_unready_error(chosen: EnvironmentVersion) -> EnvironmentProblem:
+    sentence = f"The environment {chosen.label} is still being set up."
+    return EnvironmentProblem(sentence, remedy="Call again in a moment.", retryable=True)

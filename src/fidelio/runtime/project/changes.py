@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from fidelio.errors import RuntimeProblem, SandboxUnavailable, UsageProblem
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
+from fidelio.runtime import events as e
 from fidelio.runtime.project.copying import CopiedFile, CopyManifest, load_manifest, save_manifest
 from fidelio.runtime.project.host_files import HostDirectory, find_name_problem
 from fidelio.runtime.resources.compare import compare_texts, render_unified
@@ -28,7 +29,6 @@ from fidelio.runtime.specs import build_spec, session_directory
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.sandbox.model import PROJECT, SandboxSpec
 
-APPLIED = "project.applied"
 MAX_FILE = 64 << 20
 # A larger file is named in the diff, but not shown.
 MAX_SHOWN_FILE = 1 << 20
@@ -125,7 +125,7 @@ class ProjectChanges:
     async def _record(self, copied: _Copied, chosen: Sequence[ProjectChange], by: str) -> None:
         """Record the changes before they are made. After a crash the same call goes on where it stopped."""
         changes = [{"path": change.path, "kind": change.kind, "digest": change.digest} for change in chosen[:1_000]]
-        event = NewEvent(type=APPLIED, body={"changes": changes, "count": len(chosen), "by": by}, actor=by)
+        event = NewEvent(type=e.PROJECT_APPLIED, body={"changes": changes, "count": len(chosen), "by": by}, actor=by)
         await self._context.unit.update(copied.loaded.id, lambda _: SessionDecision(None, events=(event,)))
 
 

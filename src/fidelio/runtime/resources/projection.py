@@ -22,12 +22,11 @@ import msgspec
 
 from fidelio.home import sync_directory
 from fidelio.ledger.model import NewEvent
+from fidelio.runtime import events as e
 from fidelio.runtime.resources.versions import SharedFile, Substrate
 from fidelio.runtime.stores import shared_directory
 
 AREA = "substrates"
-# Only the host writes here: another name would say that a session did.
-REBUILT = "resource.directory_rebuilt"
 _NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -64,7 +63,7 @@ async def update_projection(substrate: Substrate) -> Path:
     edited = await asyncio.to_thread(_write, directory, substrate.store.last_seq, wanted, contents)
     if edited:
         body = {"paths": edited[:100], "count": len(edited)}
-        await substrate.context.ledger.append(substrate.store.id, NewEvent(type=REBUILT, body=body))
+        await substrate.context.ledger.append(substrate.store.id, NewEvent(type=e.DIRECTORY_REBUILT, body=body))
     return directory
 
 

@@ -13,7 +13,6 @@ import msgspec
 from fidelio.errors import SandboxError, ToolRefused
 from fidelio.runtime.durable_shell import CommandRecord
 from fidelio.runtime.tools.model import ToolCall
-from fidelio.sandbox.host.operations import StartedSandbox
 from fidelio.sandbox.model import SandboxState
 
 # What a command that nobody waits for any more leaves of its output on record.
@@ -99,7 +98,7 @@ async def observe(call: ToolCall) -> Observation:
 
 def observe_sandbox(call: ToolCall, state: SandboxState) -> Observation:
     """What the start of a sandbox tells without a question: whether it is that of the record, and if not, why that ended."""
-    ending = state.closed_because if isinstance(state, StartedSandbox) else None
+    ending = state.closed_because
     is_same = ending is not None and ending.incarnation == call.record.shell.incarnation
     reason = ending.reason if ending is not None and is_same else ""
     return Observation(state.incarnation, is_shell_known=False, reason=reason)

@@ -19,7 +19,7 @@ from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.ledger.unit_of_work import LoadedSession, UnitOfWork
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.sandbox.model import ActionResult, SandboxSpec, SandboxState
+from fidelio.sandbox.model import ActionResult, Ending, SandboxSpec, SandboxState
 from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import KeyRing
 
@@ -133,9 +133,26 @@ class ToolCall(msgspec.Struct):
         if self.sandbox is None:
             self.sandbox = await self.context.sandboxes.start(self.spec)
             if self.sandbox.incarnation != self.record.sandbox.incarnation:
+                self._note_ending(self.sandbox.closed_because)
                 body = {"level": self.sandbox.level, "incarnation": self.sandbox.incarnation}
                 self.noted.append(NewEvent(type=e.SANDBOX_STARTED, body=body))
         return self.sandbox
+
+    def _note_ending(self, ending: Ending | None) -> None:
+        """Note why the sandbox of the record ended, if the host has seen it."""
+        if ending is not None and ending.incarnation == self.record.sandbox.incarnation:
+            body = {"incarnation": ending.incarnation, "reason": ending.reason, "message": ending.message}
+            self.noted.append(NewEvent(type=e.SANDBOX_CLOSED, body=body))
+
+    async def note_connections(self) -> None:
+        """Note the connections that commands have made through the proxy since the last ones on record."""
+        if self.sandbox is None or self.spec.network not in ("limited", "unrestricted"):
+            return
+        seen = self.record.sandbox
+        page = await self.context.sandboxes.connections(self.session.id, seen.network_seen, seen.network_log)
+        for entry in page.entries:
+            body = {"log": page.log, "missed": page.missed, **msgspec.to_builtins(entry)}
+            self.noted.append(NewEvent(type=e.NETWORK_USED, body=body))
 
     async def try_action(self, action: str, arguments: Mapping[str, Any], *, timeout: float = 60.0) -> ActionResult:
         """Run an action of the sandbox and return its result, whatever it is."""

@@ -24,19 +24,17 @@ from fidelio.sandbox.host.frames import FrameProtocol
 from fidelio.sandbox.host.operations import (
     NOTICE,
     Attach,
-    ConnectionPage,
     EndNotice,
     Operation,
     OperationReply,
     ReadConnections,
     ReadLevel,
     ReadState,
-    StartedSandbox,
     Stop,
     rebuild_error,
 )
 from fidelio.sandbox.host.pool import SandboxPool
-from fidelio.sandbox.model import ActionResult, LevelReport, SandboxSpec, SandboxState
+from fidelio.sandbox.model import ActionResult, ConnectionPage, LevelReport, SandboxSpec, SandboxState
 from fidelio.sandbox.port import Sandboxes
 
 T = TypeVar("T")
@@ -72,7 +70,7 @@ class HostLink(FrameProtocol):
         self._attached_after = 0
         self._notice: EndNotice | None = None
         self.spec: SandboxSpec | None = None
-        self.state: StartedSandbox | None = None
+        self.state: SandboxState | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -89,7 +87,7 @@ class HostLink(FrameProtocol):
         self.send_frame(self._sent, payload)
         return reply
 
-    def attached(self, spec: SandboxSpec, state: StartedSandbox) -> None:
+    def attached(self, spec: SandboxSpec, state: SandboxState) -> None:
         self.spec, self.state, self._attached_after = spec, state, self._sent
 
     def frame_received(self, number: int, payload: bytes | bytearray) -> None:
@@ -149,7 +147,7 @@ class SandboxClient(Sandboxes):
     async def level(self) -> LevelReport:
         return await self._operate(ReadLevel(), LevelReport)
 
-    async def start(self, spec: SandboxSpec) -> StartedSandbox:
+    async def start(self, spec: SandboxSpec) -> SandboxState:
         """The live sandbox of the session, started if there is none. `is_new` and the last ending are reported once."""
         link = await self._attach(spec)
         assert link.state is not None
@@ -200,7 +198,7 @@ class SandboxClient(Sandboxes):
             return link
         if link is not None:
             await link.close()
-        link, state = await self._perform(Attach(spec), StartedSandbox)
+        link, state = await self._perform(Attach(spec), SandboxState)
         link.attached(spec, state)
         self._links[spec.session] = link
         return link
@@ -250,13 +248,18 @@ class SandboxClient(Sandboxes):
 class LocalSandboxes(Sandboxes):
     """The sandboxes of a pool in this process."""
 
-    def __init__(self, pool: SandboxPool, read_level: Callable[[], Awaitable[LevelReport]]) -> None:
-        self._pool, self._read_level = pool, read_level
+    def __init__(
+        self,
+        pool: SandboxPool,
+        read_level: Callable[[], Awaitable[LevelReport]],
+        read_connections: Callable[[str, int, str], ConnectionPage] = lambda _session, _after, _log: ConnectionPage(""),
+    ) -> None:
+        self._pool, self._read_level, self._read_connections = pool, read_level, read_connections
 
     async def level(self) -> LevelReport:
         return await self._read_level()
 
-    async def start(self, spec: SandboxSpec) -> StartedSandbox:
+    async def start(self, spec: SandboxSpec) -> SandboxState:
         _, state = await self._pool.attach(spec)
         return state
 
@@ -271,6 +274,9 @@ class LocalSandboxes(Sandboxes):
     async def state(self, session: str) -> SandboxState | None:
         live = self._pool.find(session)
         return None if live is None else live.describe()
+
+    async def connections(self, session: str, after: int = 0, log: str = "") -> ConnectionPage:
+        return self._read_connections(session, after, log)
 
     async def stop(self, session: str) -> bool:
         return await self._pool.stop(session, "stop_requested", "It was stopped on request.")

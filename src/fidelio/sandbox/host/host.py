@@ -89,7 +89,7 @@ class SandboxHost:
 
     def local(self) -> LocalSandboxes:
         """The sandboxes, for callers in this process."""
-        return LocalSandboxes(self.pool, self.read_level)
+        return LocalSandboxes(self.pool, self.read_level, self._logs.read)
 
     async def serve(self, until: asyncio.Event) -> None:
         """Host until the event is set. Where another process is the host, wait a moment and return."""

@@ -8,46 +8,17 @@ that a client knows which of its calls never left the host.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from fidelio.errors import FidelioError, SandboxesBusy, SandboxLost, SandboxUnavailable
-from fidelio.sandbox.model import SandboxSpec, SandboxState
+from fidelio.sandbox.model import Ending, SandboxSpec
 
 # The message id of frames that answer no request.
 NOTICE = 0
 # An operation is a few kilobytes: the largest has the mounts and variables of a sandbox.
 MAX_OPERATION = 1 << 20
-
-EndReason = Literal[
-    "idle_timeout",
-    "pool_full",
-    "stop_requested",
-    "spec_changed",
-    "disk_bytes",
-    "disk_reserve",
-    "process_ended",
-    "host_ended",
-]
-
-Verdict = Literal["allowed", "refused", "failed", "capped"]
-
-
-class Ending(msgspec.Struct, frozen=True):
-    """Why a sandbox ended. `incarnation` says which of the session's sandboxes; `at` is in milliseconds since 1970."""
-
-    session: str
-    incarnation: str
-    reason: EndReason
-    message: str
-    at: int
-
-
-class StartedSandbox(SandboxState, frozen=True):
-    """A live sandbox, and why the previous sandbox of its session ended, if this host has seen it."""
-
-    closed_because: Ending | None = None
 
 
 class EndNotice(msgspec.Struct, frozen=True):
@@ -55,30 +26,6 @@ class EndNotice(msgspec.Struct, frozen=True):
 
     ending: Ending
     received: int
-
-
-class ConnectionEntry(msgspec.Struct, frozen=True):
-    """A connection through the proxy, when it has ended. `sent` and `received` are bytes as the sandbox sees them."""
-
-    number: int
-    at: int
-    host: str
-    port: int
-    verdict: Verdict
-    reason: str
-    sent: int
-    received: int
-
-
-class ConnectionPage(msgspec.Struct, frozen=True):
-    """Entries of the connection log of a session, oldest first.
-
-    `log` is new with every host. `missed` entries were dropped before they were fetched, because the log is bounded.
-    """
-
-    log: str
-    entries: tuple[ConnectionEntry, ...] = ()
-    missed: int = 0
 
 
 class Attach(msgspec.Struct, frozen=True, tag_field="op", tag="attach"):

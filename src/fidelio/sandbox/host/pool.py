@@ -19,8 +19,7 @@ from fidelio.errors import SandboxError, SandboxesBusy, SandboxUnavailable
 from fidelio.ids import new_id
 from fidelio.locks import KeyedLock
 from fidelio.retry import cancel_tasks
-from fidelio.sandbox.host.operations import Ending, EndReason, StartedSandbox
-from fidelio.sandbox.model import ActionResult, Level, SandboxSpec
+from fidelio.sandbox.model import ActionResult, Ending, EndReason, Level, SandboxSpec, SandboxState
 
 # How long the process inside may take to describe its shell. It does nothing else meanwhile.
 _INSPECT_SECONDS = 5.0
@@ -107,8 +106,8 @@ class LiveSandbox:
         except (TimeoutError, SandboxError, msgspec.MsgspecError, RecursionError):
             return None
 
-    def describe(self, closed_because: Ending | None = None, *, is_new: bool = False) -> StartedSandbox:
-        return StartedSandbox(
+    def describe(self, closed_because: Ending | None = None, *, is_new: bool = False) -> SandboxState:
+        return SandboxState(
             session=self.spec.session,
             incarnation=self.incarnation,
             level=self.launched.level,
@@ -151,7 +150,7 @@ class SandboxPool:
         live = self._live.get(session)
         return None if live is None or live.ending is not None else live
 
-    async def attach(self, spec: SandboxSpec) -> tuple[LiveSandbox, StartedSandbox]:
+    async def attach(self, spec: SandboxSpec) -> tuple[LiveSandbox, SandboxState]:
         """The live sandbox of the session, started if there is none, or if it has another configuration."""
         await self._sessions.acquire(spec.session)
         try:

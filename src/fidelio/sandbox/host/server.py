@@ -22,8 +22,6 @@ from fidelio.sandbox.host.operations import (
     MAX_OPERATION,
     NOTICE,
     Attach,
-    ConnectionPage,
-    Ending,
     EndNotice,
     Operation,
     ReadConnections,
@@ -35,7 +33,7 @@ from fidelio.sandbox.host.operations import (
     encode_result,
 )
 from fidelio.sandbox.host.pool import LiveSandbox, SandboxPool
-from fidelio.sandbox.model import LevelReport
+from fidelio.sandbox.model import ConnectionPage, Ending, LevelReport
 
 _MAX_CONNECTIONS = 512
 # A connection that has not begun with an operation by then is closed.

@@ -279,8 +279,19 @@ def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
             remedy="Put a new key in front of the old one there, separated by a comma.",
         )
     active = keys.rotate() if rotate and isinstance(keys, FileKeys) else keys.active()
+    resealed = run_async(_reseal_vaults(cli)) if rotate else 0
     source = str(keys.path) if isinstance(keys, FileKeys) else ENVIRONMENT
     if as_json:
-        print_json({"active": active.kid, "source": source, "rotated": rotate})
+        print_json({"active": active.kid, "source": source, "rotated": rotate, "resealed_vaults": resealed})
     else:
         click.echo(f"Key {active.kid} from {source} seals new tokens.")
+        if resealed:
+            click.echo(f"{resealed} vaults are sealed with it now.")
+
+
+async def _reseal_vaults(cli: CliContext) -> int:
+    """Seal the values of vaults with the new key. Those of shells are sealed anew when they are used."""
+    if not os.path.exists(cli.settings.home.ledger) and cli.settings.ledger == str(cli.settings.home.ledger):  # noqa: ASYNC240, PTH110  # a single stat call
+        return 0
+    async with cli.open() as app:
+        return await (await app.runtime()).vaults.reseal(by="keys")

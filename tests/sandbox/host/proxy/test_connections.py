@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from fidelio.sandbox.directory import PROXY_SOCKET, create_directory, host_uid
-from fidelio.sandbox.host.operations import ConnectionEntry
 from fidelio.sandbox.host.proxy.addresses import Address
 from fidelio.sandbox.host.proxy.server import ConnectionLogs, ProxyLimits, ProxyOptions, SandboxProxy, Streams
-from fidelio.sandbox.model import Network, SandboxSpec
+from fidelio.sandbox.model import ConnectionEntry, Network, SandboxSpec
 from tests.sandbox.host.fakes import connect_socket
 from tests.sandbox.host.proxy.test_rules import client_hello
 from tests.support import proves

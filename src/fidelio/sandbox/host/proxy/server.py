@@ -22,11 +22,10 @@ from fidelio.ids import new_id
 from fidelio.retry import cancel_tasks, restart_on_failure
 from fidelio.sandbox.directory import PROXY_SOCKET, host_uid
 from fidelio.sandbox.host.listening import accept_connections, open_listener, remove_socket
-from fidelio.sandbox.host.operations import ConnectionEntry, ConnectionPage, Verdict
 from fidelio.sandbox.host.proxy.addresses import Address, IsPublic, Resolve, is_listed, is_public, resolve
 from fidelio.sandbox.host.proxy.hello import MAX_HELLO, ClientHello, HelloProblem, read_hello
 from fidelio.sandbox.host.proxy.requests import MAX_HEAD, ProxyRequest, RequestProblem, parse_request
-from fidelio.sandbox.model import SandboxSpec
+from fidelio.sandbox.model import ConnectionEntry, ConnectionPage, SandboxSpec, Verdict
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect: TypeAlias = Callable[[Address, int], Awaitable[Streams]]
