@@ -36,7 +36,7 @@ _RUN_SERVER = f"import sys; sys.path.insert(0, {LIBRARY!r}); from fidelio.sandbo
 
 
 class _Reply(msgspec.Struct):
-    """The form that every reply must have. What the output contains is checked by whoever uses it."""
+    """The form that every reply must have. What the output contains is checked by its reader."""
 
     ok: bool
     output: msgspec.Raw = msgspec.Raw(b"{}")
@@ -126,9 +126,9 @@ class SandboxProcess(FrameProtocol):
     async def close(self) -> None:
         """End the sandbox and everything inside. Returns when nothing of it is left."""
         self._lose("The sandbox was closed.")
-        if not await self._wait_until_gone(_END_SECONDS):
+        if not await self._wait_until_ended(_END_SECONDS):
             self._kill()
-            await self._wait_until_gone(_KILL_SECONDS)
+            await self._wait_until_ended(_KILL_SECONDS)
 
     async def wait_closed(self) -> None:
         """Return when the sandbox has ended, or takes no requests any more."""
@@ -157,7 +157,7 @@ class SandboxProcess(FrameProtocol):
             async with asyncio.timeout(_START_SECONDS):
                 result = await self.call("configure", {"environment": dict(environment)})
         except (SandboxLost, TimeoutError) as error:
-            await self._wait_until_gone(_END_SECONDS)
+            await self._wait_until_ended(_END_SECONDS)
             said = self._said.decode("utf-8", "replace").strip()
             raise SandboxUnavailable(f"The sandbox did not start. {said or 'It gave no reason.'}", remedy=_REMEDY) from error
         if not result.ok:
@@ -172,7 +172,7 @@ class SandboxProcess(FrameProtocol):
         self._lose(f"The sandbox sent {what}, so it was ended.")
 
     def _lose(self, sentence: str) -> None:
-        """Take no more requests, close the connection, and let everybody who waits know. The first reason counts."""
+        """Refuse further requests, close the connection, and let everybody who waits know. The first reason counts."""
         if self._lost:
             return
         self._lost = sentence
@@ -189,7 +189,7 @@ class SandboxProcess(FrameProtocol):
     def _make_error(self) -> SandboxLost:
         return SandboxLost(self._lost, remedy=_LOST_REMEDY)
 
-    async def _wait_until_gone(self, seconds: float) -> bool:
+    async def _wait_until_ended(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self._exited.wait()
@@ -224,7 +224,7 @@ class SandboxProcess(FrameProtocol):
 
 
 def _spawn(command: LaunchCommand) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the process in a session of its own, so that Ctrl-C at the terminal of the host does not reach it."""
+    """Start the process in a session of its own, so that Ctrl-C at the terminal of the host does not end it."""
     stderr, stderr_end = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603  # our own launcher

@@ -7,7 +7,14 @@ import subprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fidelio.sandbox.inside.shell_protocol import Begun, Report, ReportReader, compare_environment, parse_declarations, quote
+from fidelio.sandbox.inside.shell_protocol import (
+    Begun,
+    ReportReader,
+    ShellReport,
+    compare_environment,
+    parse_declarations,
+    quote,
+)
 from tests.support import proves
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -65,13 +72,13 @@ def test_a_quoted_text_is_one_line_and_reaches_bash_unchanged(text: str, locale:
 def test_reports_are_found_in_whatever_pieces_and_a_cut_one_is_skipped(
     reports: list[tuple[int, int, bytes]], data: st.DataObject
 ) -> None:
-    stream, expected = b"", list[Report]()
+    stream, expected = b"", list[ShellReport]()
     for number, status, text in reports:
         is_cut = data.draw(st.booleans())
         whole = b"\0\0S%d\0%d\0%s\0\0E" % (number + 100 * is_cut, status, text)
         stream += whole[: data.draw(st.integers(0, len(whole) - 1))] if is_cut else whole
-        expected += [] if is_cut else [Report(number, status, text)]
-    reader, found = ReportReader(), list[Begun | Report]()
+        expected += [] if is_cut else [ShellReport(number, status, text)]
+    reader, found = ReportReader(), list[Begun | ShellReport]()
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += reader.feed(stream[:size])
@@ -84,8 +91,8 @@ def test_reports_are_found_in_whatever_pieces_and_a_cut_one_is_skipped(
 def test_the_status_is_the_one_that_a_report_saw_before_it_was_cut_off() -> None:
     cut, again = b"\0\0S7\0003\0declare -x A", b"\0\0S7\00099\0declare -x B\0\0E"
 
-    assert ReportReader().feed(cut + again) == [Report(7, 3, b"declare -x B")]
-    assert ReportReader().feed(cut[:5] + again) == [Report(7, 99, b"declare -x B")]
+    assert ReportReader().feed(cut + again) == [ShellReport(7, 3, b"declare -x B")]
+    assert ReportReader().feed(cut[:5] + again) == [ShellReport(7, 99, b"declare -x B")]
 
 
 @proves("sandbox.shell-state")

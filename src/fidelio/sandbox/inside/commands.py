@@ -1,4 +1,4 @@
-"""One-shot commands: each runs below a supervisor of its own, which ends all that it has started.
+"""Single commands: each runs below a supervisor of its own, which ends all that it has started.
 
 `run_command` gets an argument vector and no shell; `run_shell` gets a text for a new shell. Standard input is empty. Which
 commands are allowed is decided by the caller.
@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fidelio.sandbox.inside.failures import Failure, display, number_argument, text_argument
-from fidelio.sandbox.inside.loop import Loop, Reader, close_readers
+from fidelio.sandbox.inside.loop import EventLoop, Reader, close_readers
 from fidelio.sandbox.inside.records import (
+    ActionRequest,
     CommandLog,
-    CommandRecord,
+    CommandState,
     Output,
-    Request,
     check_text,
     command_argument,
     command_id_argument,
@@ -44,19 +44,19 @@ Sink = Callable[[bytes], None]
 class Surroundings(NamedTuple):
     """What all commands of a sandbox share."""
 
-    loop: Loop
+    loop: EventLoop
     supervisors: Supervisors
     environment: dict[str, str]
     directory: str
 
 
-class OneShotCommands:
+class SingleCommands:
     """Runs commands that stand for themselves."""
 
     def __init__(self, shared: Surroundings, log: CommandLog) -> None:
         self._shared, self._log = shared, log
 
-    def run_command(self, request: Request) -> None:
+    def run_command(self, request: ActionRequest) -> None:
         max_chars = number_argument(request.arguments, "maxOutputChars", 12_000, high=MAX_OUTPUT_CHARS)
         argv = _argv_argument(request.arguments)
         stdout, stderr, started = Head(max_chars), Head(max_chars), time.monotonic()
@@ -70,16 +70,16 @@ class OneShotCommands:
 
         self._start(argv, request.arguments, (stdout.append, stderr.append), end)
 
-    def run_shell(self, request: Request) -> None:
+    def run_shell(self, request: ActionRequest) -> None:
         arguments = request.arguments
         max_chars = number_argument(arguments, "maxOutputChars", 12_000, high=MAX_OUTPUT_CHARS)
         wait_ms = number_argument(arguments, "waitMs", _MAX_WAIT_MS, low=0, high=_MAX_WAIT_MS)
         record = self._log.find(text_argument(arguments, "commandId", "")) or self._start_shell(arguments)
         record.wait(self._shared.loop, wait_ms, lambda: request.reply(record.describe(max_chars)))
 
-    def _start_shell(self, arguments: Output) -> CommandRecord:
+    def _start_shell(self, arguments: Output) -> CommandState:
         command = command_argument(arguments)
-        record = CommandRecord(command_id_argument(arguments), command)
+        record = CommandState(command_id_argument(arguments), command)
         argv = (BASH, "--norc", "--noprofile", "-c", command)
         self._start(argv, arguments, (record.stdout.append, record.stderr.append), record.finish)
         self._log.add(record)
@@ -108,7 +108,7 @@ class OneShotCommands:
                 os.close(descriptor)
 
 
-def open_streams(loop: Loop, sinks: tuple[Sink, Sink]) -> tuple[dict[int, int], list[Reader]]:
+def open_streams(loop: EventLoop, sinks: tuple[Sink, Sink]) -> tuple[dict[int, int], list[Reader]]:
     """Empty input and two pipes for a command, and the readers of the pipes."""
     pipes = [os.pipe() for _ in sinks]
     readers = [Reader(loop, pipe[0], sink, _do_nothing) for pipe, sink in zip(pipes, sinks)]  # noqa: B905  # Python 3.9

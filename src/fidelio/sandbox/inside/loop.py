@@ -1,4 +1,4 @@
-"""Event loop of pid 1: descriptors, timers and child processes in one thread.
+"""Event loop of pid 1: descriptors, timers and child processes in a single thread.
 
 pid 1 must never block: a command that floods its output, does not read its input, or is stopped, may delay nothing else. So
 every descriptor is non-blocking, one turn of the loop reads at most one piece from each, and writes are queued.
@@ -40,7 +40,7 @@ class Timer:
             self._callback()
 
 
-class Loop:
+class EventLoop:
     """Waits for descriptors, timers and the end of children, and calls back."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Loop:
         return pid
 
     def kill(self, pid: int, number: int) -> None:
-        """Signal a child. One that has ended and was not reaped yet ignores it; no other process can have its id."""
+        """Signal a child. If it has ended it is not reaped yet, so no other process can have its id."""
         if pid in self._children:
             os.kill(pid, number)
 
@@ -140,14 +140,14 @@ class Loop:
 class Reader:
     """Reads a pipe piece by piece. Closed at its end, or by `close`."""
 
-    def __init__(self, loop: Loop, descriptor: int, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+    def __init__(self, loop: EventLoop, descriptor: int, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._loop, self._descriptor, self._on_data, self._on_end = loop, descriptor, on_data, on_end
         self.is_open = True
         os.set_blocking(descriptor, False)
         loop.watch(descriptor, READ, self.read)
 
     def read(self) -> None:
-        """Read one piece, if there is one."""
+        """Read a piece, if there is any."""
         data = read_available(self._descriptor)
         if data:
             self._on_data(data)
@@ -156,7 +156,7 @@ class Reader:
             self._on_end()
 
     def drain(self) -> None:
-        """Read what is in the pipe at this moment, not what is written meanwhile."""
+        """Read what is in the pipe at this moment, not what comes meanwhile."""
         if not self.is_open:
             return
         remaining = count_readable(self._descriptor)
@@ -174,11 +174,11 @@ class Reader:
             os.close(self._descriptor)
 
 
-class Writer:
+class QueuedWriter:
     """Writes to a pipe or a socket without ever blocking: what does not fit is queued. Owns its descriptor."""
 
     def __init__(
-        self, loop: Loop, descriptor: int, on_error: Callable[[], None], on_empty: Callable[[], None] | None = None
+        self, loop: EventLoop, descriptor: int, on_error: Callable[[], None], on_empty: Callable[[], None] | None = None
     ) -> None:
         self._loop, self.descriptor, self._on_error, self._on_empty = loop, descriptor, on_error, on_empty
         self._queue = bytearray()
@@ -207,7 +207,7 @@ class Writer:
             self._loop.unwatch(self.descriptor)
             os.close(self.descriptor)
 
-    def close_when_written(self) -> None:
+    def close_when_empty(self) -> None:
         self._is_closing = True
         if not self._queue:
             self.close()
@@ -246,7 +246,7 @@ def close_readers(readers: Sequence[Reader]) -> None:
 
 
 def read_available(descriptor: int, size: int = _PIECE) -> bytes | None:
-    """One piece; None if there is nothing now, empty at the end."""
+    """Read a piece; None if there is nothing now, empty at the end."""
     try:
         return os.read(descriptor, size)
     except BlockingIOError:

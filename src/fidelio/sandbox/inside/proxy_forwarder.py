@@ -1,4 +1,4 @@
-"""Forwarder to the proxy of the host: the only way out of a sandbox with network `limited` or `unrestricted`.
+"""Forwarder to the proxy of the host, for sandboxes with network `limited` or `unrestricted`.
 
 Programs expect a proxy at a TCP address, and the network namespace has only its own loopback. So a child of pid 1 listens there
 and passes every connection on to the socket of the proxy, which decides what is allowed. Nothing is read or decided here.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fidelio.sandbox.inside.launch_system import PR_SET_PDEATHSIG, close_other_descriptors, prctl
-from fidelio.sandbox.inside.loop import READ, Loop, Writer, read_available
+from fidelio.sandbox.inside.loop import READ, EventLoop, QueuedWriter, read_available
 
 PROXY_SOCKET = "/.fidelio/proxy.sock"
 ADDRESS = ("127.0.0.1", 3128)
@@ -35,7 +35,7 @@ def is_wanted() -> bool:
     return os.path.exists(PROXY_SOCKET)  # noqa: PTH110  # a fixed path
 
 
-def keep_running(loop: Loop, proxy: str = PROXY_SOCKET, address: tuple[str, int] = ADDRESS) -> None:
+def keep_running(loop: EventLoop, proxy: str = PROXY_SOCKET, address: tuple[str, int] = ADDRESS) -> None:
     """Run the forwarder in a child. A command can kill it, so it is started again."""
 
     def start() -> None:
@@ -56,7 +56,7 @@ def forward(listener: socket.socket, proxy: str) -> None:
     """Forward connections until this process is killed."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     close_other_descriptors((listener.fileno(),))
-    loop = Loop()
+    loop = EventLoop()
     open_pairs: set[Pair] = set()
 
     def accept() -> None:
@@ -82,9 +82,9 @@ def forward(listener: socket.socket, proxy: str) -> None:
 
 
 class Pair:
-    """Two connections whose bytes are passed to each other. Ends when both directions have ended, or one fails."""
+    """Two connections that get what the other sends. Ends when both directions have ended, or any fails."""
 
-    def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, on_end: Callable[[], None]) -> None:
+    def __init__(self, loop: EventLoop, first: socket.socket, second: socket.socket, on_end: Callable[[], None]) -> None:
         self._on_end, self._sockets = on_end, (first, second)
         self._directions = [Direction(loop, first, second, self._check), Direction(loop, second, first, self._check)]
 
@@ -99,14 +99,14 @@ class Pair:
 
 
 class Direction:
-    """Passes on what one connection sends to the other, and then the end."""
+    """Forwards what a connection sends to the other, and then the end."""
 
-    def __init__(self, loop: Loop, source: socket.socket, target: socket.socket, on_end: Callable[..., None]) -> None:
+    def __init__(self, loop: EventLoop, source: socket.socket, target: socket.socket, on_end: Callable[..., None]) -> None:
         self._loop, self._source, self._target, self._on_end = loop, source.fileno(), target, on_end
         self.has_ended = self._is_closed = self._has_all = False
         source.setblocking(False)
         # The loop has one callback for each descriptor, and the other direction reads from the target.
-        self._writer = Writer(loop, os.dup(target.fileno()), lambda: on_end(failed=True), self._continue)
+        self._writer = QueuedWriter(loop, os.dup(target.fileno()), lambda: on_end(failed=True), self._continue)
         loop.watch(self._source, READ, self._receive)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Direction:
                 self._continue()
 
     def _continue(self) -> None:
-        """Everything was written: read on, or pass on the end."""
+        """Nothing is queued: read on, or forward the end."""
         if not self._has_all:
             self._loop.watch(self._source, READ, self._receive)
             return

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fidelio.sandbox.inside.failures import Failure, failure_of, number_argument, text_argument
-from fidelio.sandbox.inside.loop import Loop, Timer
+from fidelio.sandbox.inside.loop import EventLoop, Timer
 from fidelio.sandbox.inside.ring import RING_BYTES, Ring, Text
 from fidelio.sandbox.inside.supervisor import Ending
 
 Output = dict[str, Any]
-KEPT_RECORDS = 32
+MAX_RECORDS = 32
 # Only the latest commands keep all of their output: 32 commands of 2 MiB would be a large part of the memory.
 _WHOLE_RECORDS = 4
 _OLD_RING_BYTES = 64 << 10
@@ -29,7 +29,7 @@ _PREVIEW_CHARS = 400
 MAX_WAIT_MS = 45_000
 
 
-class Request:
+class ActionRequest:
     """A request of the host. It is answered once; a second answer does nothing."""
 
     def __init__(self, arguments: Output, send: Callable[[bytes], None]) -> None:
@@ -57,7 +57,7 @@ class Request:
             self.fail(failure_of(error, "The sandbox"))
 
 
-class CommandRecord:
+class CommandState:
     """A command that runs or has run. `result` and what `details` returns are added to its output."""
 
     def __init__(self, command_id: str, command: str, details: Callable[[], Output] = dict) -> None:
@@ -80,7 +80,7 @@ class CommandRecord:
         for callback in waiting:
             callback()
 
-    def wait(self, loop: Loop, milliseconds: int, callback: Callable[[], None]) -> None:
+    def wait(self, loop: EventLoop, milliseconds: int, callback: Callable[[], None]) -> None:
         """Call back when the command has ended, or after a time."""
         if self.ending is not None or milliseconds == 0:
             callback()
@@ -125,24 +125,24 @@ class CommandLog:
     """The records of the last commands, by id."""
 
     def __init__(self) -> None:
-        self._records: dict[str, CommandRecord] = {}
+        self._records: dict[str, CommandState] = {}
 
-    def find(self, command_id: str) -> CommandRecord | None:
+    def find(self, command_id: str) -> CommandState | None:
         return self._records.get(command_id)
 
-    def require(self, arguments: Mapping[str, Any]) -> CommandRecord:
+    def require(self, arguments: Mapping[str, Any]) -> CommandState:
         command_id = text_argument(arguments, "commandId")
         record = self._records.get(command_id)
         if record is None:
-            sentence = f"No command {command_id[:80]!r} is known. The results of the last {KEPT_RECORDS} commands are kept."
+            sentence = f"No command {command_id[:80]!r} is known. The results of the last {MAX_RECORDS} commands are kept."
             raise Failure("unknown_command", sentence)
         return record
 
-    def add(self, record: CommandRecord) -> None:
+    def add(self, record: CommandState) -> None:
         """Keep a record. The oldest ones that have ended make room."""
         self._records[record.command_id] = record
         ended = [each for each in self._records.values() if each.ending is not None]
-        for old in ended[: max(0, len(self._records) - KEPT_RECORDS)]:
+        for old in ended[: max(0, len(self._records) - MAX_RECORDS)]:
             del self._records[old.command_id]
         for old in ended[:-_WHOLE_RECORDS]:
             for ring in (old.stdout, old.stderr):

@@ -17,16 +17,16 @@ from typing import NoReturn
 
 from fidelio.sandbox.inside import proxy_forwarder
 from fidelio.sandbox.inside.beneath import BeneathTree
-from fidelio.sandbox.inside.commands import OneShotCommands, Surroundings
+from fidelio.sandbox.inside.commands import SingleCommands, Surroundings
 from fidelio.sandbox.inside.failures import Failure
 from fidelio.sandbox.inside.files import ACTIONS, SCANS, Action
 from fidelio.sandbox.inside.frames import MAX_PAYLOAD, FrameReader, FrameTooLarge, encode_frame
 from fidelio.sandbox.inside.launch_system import PR_SET_DUMPABLE, close_other_descriptors, prctl
-from fidelio.sandbox.inside.loop import READ, Loop, Reader, Writer, close_readers, read_available
+from fidelio.sandbox.inside.loop import READ, EventLoop, QueuedWriter, Reader, close_readers, read_available
 from fidelio.sandbox.inside.records import (
+    ActionRequest,
     CommandLog,
     Output,
-    Request,
     encode_failure,
     encode_reply,
     environment_argument,
@@ -44,19 +44,21 @@ _SCAN_SECONDS = 10.0
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "SHELL")
 _NO_COMMANDS = "This sandbox carries out file actions only, because the machine cannot isolate commands. See `fidelio doctor`."
 
-Handler = Callable[[Request], None]
+Handler = Callable[[ActionRequest], None]
 
 
-class Server:
-    """Dispatches requests to actions. `kept` are the descriptors that the tree needs."""
+class InsideServer:
+    """Dispatches requests to actions. `tree_descriptors` are those that the tree needs."""
 
-    def __init__(self, descriptor: int, tree: Tree, *, kept: Sequence[int] = (), runs_commands: bool = True) -> None:
-        self._tree, self._kept, self._runs_commands = tree, kept, runs_commands
-        self._loop = Loop()
+    def __init__(
+        self, descriptor: int, tree: Tree, *, tree_descriptors: Sequence[int] = (), runs_commands: bool = True
+    ) -> None:
+        self._tree, self._tree_descriptors, self._runs_commands = tree, tree_descriptors, runs_commands
+        self._loop = EventLoop()
         self._frames = FrameReader()
         self._descriptor = descriptor
         # A descriptor of its own: the loop has one callback for each.
-        self._replies = Writer(self._loop, os.dup(descriptor), self._loop.stop, self._watch)
+        self._replies = QueuedWriter(self._loop, os.dup(descriptor), self._loop.stop, self._watch)
         os.set_blocking(descriptor, False)
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         self._shared = Surroundings(self._loop, Supervisors(self._loop), environment, tree.base)
@@ -68,10 +70,10 @@ class Server:
 
     def _command_handlers(self) -> dict[str, Handler]:
         log = CommandLog()
-        one_shot, shell = OneShotCommands(self._shared, log), ShellActions(self._shared, log)
+        single, shell = SingleCommands(self._shared, log), ShellActions(self._shared, log)
         handlers: dict[str, Handler] = {
-            "run_command": one_shot.run_command,
-            "run_shell": one_shot.run_shell,
+            "run_command": single.run_command,
+            "run_shell": single.run_shell,
             "open_persistent_shell": shell.open,
             "inspect_persistent_shell": shell.inspect,
             "close_persistent_shell": shell.close,
@@ -83,7 +85,7 @@ class Server:
         }
         return handlers if self._runs_commands else {**dict.fromkeys(handlers, _refuse), **_WITHOUT_COMMANDS}
 
-    def _configure(self, request: Request) -> None:
+    def _configure(self, request: ActionRequest) -> None:
         """The first request: variables that every command gets."""
         self._shared.environment.update(environment_argument(request.arguments, "environment"))
         if self._runs_commands and proxy_forwarder.is_wanted():
@@ -107,14 +109,14 @@ class Server:
             self._dispatch(number, payload)
 
     def _dispatch(self, number: int, payload: bytes) -> None:
-        request = Request({}, lambda message: self._send(number, message))
+        request = ActionRequest({}, lambda message: self._send(number, message))
         try:
             request.attempt(lambda: self._carry_out(request, payload))
         except Exception as error:  # noqa: BLE001  # an outermost boundary: an action must not end the sandbox
             sys.excepthook(*sys.exc_info())
             request.fail(Failure("internal_error", f"The action failed: {type(error).__name__}. This is a defect of Fidelio."))
 
-    def _carry_out(self, request: Request, payload: bytes) -> None:
+    def _carry_out(self, request: ActionRequest, payload: bytes) -> None:
         action, request.arguments = _parse_request(payload)
         if action in ACTIONS:
             request.reply(ACTIONS[action](self._tree, request.arguments))
@@ -125,7 +127,7 @@ class Server:
         else:
             raise Failure("unknown_action", f"{action[:60]!r} is not an action of the sandbox.")
 
-    def _scan(self, request: Request, action: Action) -> None:
+    def _scan(self, request: ActionRequest, action: Action) -> None:
         """Run an action that may be slow in a child, which is killed when its time is up."""
         read_end, write_end = os.pipe()
         received = bytearray()
@@ -137,7 +139,7 @@ class Server:
             deadline.cancel()
 
         def run() -> None:
-            close_other_descriptors((write_end, *self._kept))
+            close_other_descriptors((write_end, *self._tree_descriptors))
             _run_scan(self._tree, action, request.arguments, write_end)
 
         try:
@@ -165,8 +167,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     table = json.loads(sys.argv[3]) if sys.argv[2:3] == ["--beneath"] else None
     tree = PlainTree() if table is None else BeneathTree(table)
-    kept = [descriptor for _, descriptor, _ in table or ()]
-    server = Server(int(sys.argv[1]), tree, kept=kept, runs_commands=table is None)
+    descriptors = [descriptor for _, descriptor, _ in table or ()]
+    server = InsideServer(int(sys.argv[1]), tree, tree_descriptors=descriptors, runs_commands=table is None)
     # Objects that live for ever are not copied by a collection in a child.
     gc.freeze()
     server.run()
@@ -202,11 +204,11 @@ def _parse_request(payload: bytes) -> tuple[str, Output]:
     return action, arguments
 
 
-def _refuse(_request: Request) -> NoReturn:
+def _refuse(_request: ActionRequest) -> NoReturn:
     raise Failure("not_offered", _NO_COMMANDS)
 
 
-def _inspect_none(request: Request) -> None:
+def _inspect_none(request: ActionRequest) -> None:
     request.reply(dict(NO_SHELL))
 
 

@@ -1,4 +1,4 @@
-"""The persistent shell: one bash that keeps its directory, variables and functions between commands.
+"""The persistent shell: a bash that keeps its directory, variables and functions between commands.
 
 It lives below a supervisor, so that closing it ends whatever it has started. Output goes into the ring of the latest command,
 also what a background process writes later. The directory is read from the kernel, not from what the shell says.
@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 from fidelio.sandbox.inside.commands import Surroundings, cannot_start
 from fidelio.sandbox.inside.failures import Failure, display
-from fidelio.sandbox.inside.loop import Reader, Writer
-from fidelio.sandbox.inside.records import CommandRecord, Output, describe_ending, random_hex, timestamp
+from fidelio.sandbox.inside.loop import QueuedWriter, Reader
+from fidelio.sandbox.inside.records import CommandState, Output, describe_ending, random_hex, timestamp
 from fidelio.sandbox.inside.shell_protocol import (
     BASH_ARGV,
     PREPARE,
     REPORT,
     Begun,
     Changes,
-    Report,
     ReportReader,
+    ShellReport,
     compare_environment,
     encode_command,
     encode_report,
@@ -57,8 +57,8 @@ class PersistentShell:
         self._shared, self._options = shared, options
         self.shell_id = f"shell_{random_hex(8)}"
         self.is_closing = False
-        self.current: CommandRecord | None = None
-        self._latest: CommandRecord | None = None
+        self.current: CommandState | None = None
+        self._latest: CommandState | None = None
         self._count = 0
         # The number of the latest command, and of the ones that the shell has begun and reported.
         self._number = self._begun = self._reported = 0
@@ -91,7 +91,7 @@ class PersistentShell:
         }
         return state if self._ending is None else {**state, "exitCode": describe_ending(self._ending)["exitCode"]}
 
-    def execute(self, record: CommandRecord, changes: Changes) -> None:
+    def execute(self, record: CommandState, changes: Changes) -> None:
         """Run a command. The shell must be alive and idle."""
         self.current = self._latest = record
         self._count += 1
@@ -140,7 +140,7 @@ class PersistentShell:
             then()
 
     def read_cwd(self) -> str:
-        """The current directory, as the kernel knows it. After the end: the last one."""
+        """The current directory, as the kernel knows it. After the end: the last."""
         pid = self._process.pid if self._ending is None else None
         if pid is None:
             return self._cwd
@@ -165,10 +165,10 @@ class PersistentShell:
         control, control_end = os.pipe()
         report_end, report = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        descriptors = {0: control, 1: null, 2: null, REPORT: report, **self._streams.given}
+        descriptors = {0: control, 1: null, 2: null, REPORT: report, **self._streams.shell_ends}
         options = self._options
         start = Start(BASH_ARGV, options.cwd, options.environment, descriptors, terminal=self._streams.terminal)
-        self._control = Writer(self._shared.loop, control_end, _do_nothing)
+        self._control = QueuedWriter(self._shared.loop, control_end, _do_nothing)
         self._report = Reader(self._shared.loop, report_end, self._receive_report, self._lose_report)
         try:
             self._process = self._shared.supervisors.start(start, self._finish)
@@ -215,7 +215,7 @@ class PersistentShell:
         if self._ending is None:
             self.close(_do_nothing)
 
-    def _make_completion(self, record: CommandRecord, report: Report) -> Callable[[], None]:
+    def _make_completion(self, record: CommandState, report: ShellReport) -> Callable[[], None]:
         def complete() -> None:
             if record is not self.current:
                 return
@@ -225,7 +225,7 @@ class PersistentShell:
 
         return complete
 
-    def _complete(self, record: CommandRecord, ending: Ending) -> None:
+    def _complete(self, record: CommandState, ending: Ending) -> None:
         record.result = self.describe_surroundings()
         self.current = None
         record.finish(ending)

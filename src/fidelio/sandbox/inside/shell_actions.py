@@ -1,4 +1,4 @@
-"""Actions on the persistent shell: open, execute, wait, interrupt, input, close. A sandbox has one at a time."""
+"""Actions on the persistent shell: open, execute, wait, interrupt, input, close. A sandbox has a single shell."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from fidelio.sandbox.inside.commands import MAX_OUTPUT_CHARS, Surroundings, dire
 from fidelio.sandbox.inside.failures import Failure, flag_argument, number_argument, text_argument
 from fidelio.sandbox.inside.records import (
     MAX_WAIT_MS,
+    ActionRequest,
     CommandLog,
-    CommandRecord,
+    CommandState,
     Output,
-    Request,
     check_text,
     check_variable,
     command_argument,
@@ -35,16 +35,16 @@ NO_SHELL: Output = {
 
 
 class ShellActions:
-    """The persistent shell of the sandbox, if there is one."""
+    """The persistent shell of the sandbox, if any."""
 
     def __init__(self, shared: Surroundings, log: CommandLog) -> None:
         self._shared, self._log = shared, log
         self._shell: PersistentShell | None = None
 
-    def inspect(self, request: Request) -> None:
+    def inspect(self, request: ActionRequest) -> None:
         request.reply(self._describe())
 
-    def open(self, request: Request) -> None:
+    def open(self, request: ActionRequest) -> None:
         options = self._options(request.arguments)
         restart = flag_argument(request.arguments, "restart")
         shell = self._shell
@@ -55,19 +55,19 @@ class ShellActions:
         else:
             self._open(request, options)
 
-    def close(self, request: Request) -> None:
+    def close(self, request: ActionRequest) -> None:
         if self._shell is not None and self._shell.is_alive:
             self._shell.close(lambda: request.reply(self._describe()))
         else:
             request.reply(self._describe())
 
-    def execute(self, request: Request) -> None:
+    def execute(self, request: ActionRequest) -> None:
         arguments = request.arguments
         known = self._log.find(text_argument(arguments, "commandId", ""))
         if known is not None:
             self._wait(request, known, "waitMs", 15_000)
             return
-        record = CommandRecord(command_id_argument(arguments), command_argument(arguments))
+        record = CommandState(command_id_argument(arguments), command_argument(arguments))
         changes = self._changes(arguments)
         self._check_waiting(arguments, "waitMs", 15_000)
         shell = self._shell
@@ -76,7 +76,7 @@ class ShellActions:
         else:
             self._execute(request, record, changes)
 
-    def wait(self, request: Request) -> None:
+    def wait(self, request: ActionRequest) -> None:
         arguments = request.arguments
         current = None if self._shell is None else self._shell.current
         if arguments.get("commandId") is not None:
@@ -87,12 +87,12 @@ class ShellActions:
         else:
             self._wait(request, current, "timeoutMs", 1000)
 
-    def interrupt(self, request: Request) -> None:
+    def interrupt(self, request: ActionRequest) -> None:
         shell, record = self._require_running()
         shell.interrupt()
         request.reply({"interrupted": True, "commandId": record.command_id})
 
-    def send_input(self, request: Request) -> None:
+    def send_input(self, request: ActionRequest) -> None:
         shell, record = self._require_running()
         data = text_argument(request.arguments, "text", "")
         try:
@@ -102,12 +102,12 @@ class ShellActions:
         shell.send_input(encoded, is_last=flag_argument(request.arguments, "eof"))
         request.reply({"commandId": record.command_id, "accepted": len(encoded)})
 
-    def _open(self, request: Request, options: ShellOptions) -> None:
+    def _open(self, request: ActionRequest, options: ShellOptions) -> None:
         if self._shell is None or not self._shell.is_alive:
             self._shell = PersistentShell(self._shared, options)
         request.reply(self._describe())
 
-    def _execute(self, request: Request, record: CommandRecord, changes: Changes) -> None:
+    def _execute(self, request: ActionRequest, record: CommandState, changes: Changes) -> None:
         if self._shell is None or not self._shell.is_alive:
             self._shell = PersistentShell(self._shared, self._options({}))
         shell = self._shell
@@ -121,7 +121,7 @@ class ShellActions:
         shell.execute(record, changes)
         self._wait(request, record, "waitMs", 15_000)
 
-    def _wait(self, request: Request, record: CommandRecord, name: str, default: int) -> None:
+    def _wait(self, request: ActionRequest, record: CommandState, name: str, default: int) -> None:
         milliseconds, max_chars = self._check_waiting(request.arguments, name, default)
         record.wait(self._shared.loop, milliseconds, lambda: request.reply(record.describe(max_chars)))
 
@@ -130,7 +130,7 @@ class ShellActions:
         milliseconds = number_argument(arguments, name, default, low=0, high=MAX_WAIT_MS)
         return milliseconds, number_argument(arguments, "maxOutputChars", 12_000, high=MAX_OUTPUT_CHARS)
 
-    def _require_running(self) -> tuple[PersistentShell, CommandRecord]:
+    def _require_running(self) -> tuple[PersistentShell, CommandState]:
         shell = self._shell
         if shell is None or shell.current is None:
             raise Failure("shell_idle", "The shell runs no command. Start one with exec_persistent_shell.")
@@ -140,7 +140,7 @@ class ShellActions:
         return dict(NO_SHELL) if self._shell is None else self._shell.describe()
 
     @staticmethod
-    def _describe_record(shell: PersistentShell, record: CommandRecord) -> Output:
+    def _describe_record(shell: PersistentShell, record: CommandState) -> Output:
         result = record.result or shell.describe_surroundings()
         return {**result, "shell": shell.describe()}
 

@@ -47,7 +47,7 @@ class Begun(NamedTuple):
     number: int
 
 
-class Report(NamedTuple):
+class ShellReport(NamedTuple):
     """What the shell says after a command. `declarations` is what `declare -px` printed."""
 
     number: int
@@ -82,23 +82,23 @@ def encode_report(number: int) -> bytes:
 
 
 def quote(text: str) -> str:
-    """Quote a text for bash on one line."""
+    """Quote a text for bash on a single line."""
     for character, escape in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("!", "\\x21")):
         text = text.replace(character, escape)
     return f"$'{text}'"
 
 
 class ReportReader:
-    """Finds the messages in what was written to the descriptor. What an interrupt has cut off is skipped."""
+    """Finds the messages of the shell in its stream. What an interrupt has cut off is skipped."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
-    def feed(self, data: bytes) -> list[Begun | Report]:
+    def feed(self, data: bytes) -> list[Begun | ShellReport]:
         self._buffer += data
-        parts = self._buffer.split(_END)
-        self._buffer = parts.pop()[-_MAX_REPORT:]
-        return [message for part in parts for message in _parse_message(part)]
+        pieces = self._buffer.split(_END)
+        self._buffer = pieces.pop()[-_MAX_REPORT:]
+        return [message for part in pieces for message in _parse_message(part)]
 
 
 def parse_declarations(text: bytes) -> dict[str, str]:
@@ -127,7 +127,7 @@ def compare_environment(start: Mapping[str, str], now: Mapping[str, str]) -> tup
     return changed, sorted(name for name in start if name not in now and name not in _OWN)
 
 
-def _parse_message(part: bytes) -> list[Begun | Report]:
+def _parse_message(part: bytes) -> list[Begun | ShellReport]:
     """The last message that was begun before an end. A report that was cut off before it has seen the status, if any has."""
     number = part.rpartition(_BEGIN)[2] if _BEGIN in part else b""
     try:
@@ -136,14 +136,14 @@ def _parse_message(part: bytes) -> list[Begun | Report]:
         return _parse_report(part)
 
 
-def _parse_report(part: bytes) -> list[Begun | Report]:
+def _parse_report(part: bytes) -> list[Begun | ShellReport]:
     begun = [fields for fields in (text.split(b"\0") for text in part.split(_START)[1:]) if len(fields) >= 3]
     if not begun or len(begun[-1]) != 3:
         return []
     number, _, declarations = begun[-1]
     status = next(fields[1] for fields in begun if fields[0] == number)
     try:
-        return [Report(int(number), int(status), declarations)]
+        return [ShellReport(int(number), int(status), declarations)]
     except ValueError:
         return []
 

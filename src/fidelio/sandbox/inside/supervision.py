@@ -1,4 +1,4 @@
-"""Supervision: how pid 1 uses supervisors, and ends what is left when one was killed."""
+"""Supervision: how pid 1 uses supervisors, and what it does about orphans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from fidelio.sandbox.inside.loop import READ, Loop, Timer, read_available
+from fidelio.sandbox.inside.loop import READ, EventLoop, Timer, read_available
 from fidelio.sandbox.inside.supervisor import Ending, Start, find_descendants, kill_all, read_parents, send_start, serve
 
 _MAX_IDLE = 2
@@ -23,9 +23,9 @@ _SWEEP_LIMIT = 3.0
 class Supervisors:
     """The supervisors of a sandbox. Idle ones are used again."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop, self._sweeper = loop, Sweeper(loop)
-        self._idle: list[Supervisor] = []
+        self._idle: list[SupervisorProcess] = []
 
     def start(self, start: Start, on_end: Callable[[Ending], None]) -> Supervised:
         """Start a program. `on_end` is called once, when nothing of it runs any more. Raises OSError."""
@@ -36,16 +36,16 @@ class Supervisors:
                 supervisor.start(start, supervised)
                 return supervised
             supervisor.close()
-        Supervisor(self._loop, self._release, self._lose).start(start, supervised)
+        SupervisorProcess(self._loop, self._release, self._lose).start(start, supervised)
         return supervised
 
-    def _release(self, supervisor: Supervisor) -> None:
+    def _release(self, supervisor: SupervisorProcess) -> None:
         if len(self._idle) < _MAX_IDLE:
             self._idle.append(supervisor)
         else:
             supervisor.close()
 
-    def _lose(self, supervisor: Supervisor) -> None:
+    def _lose(self, supervisor: SupervisorProcess) -> None:
         """What a supervisor leaves behind are orphans."""
         if supervisor in self._idle:
             self._idle.remove(supervisor)
@@ -55,15 +55,15 @@ class Supervisors:
 class Supervised:
     """A program below a supervisor."""
 
-    def __init__(self, loop: Loop, on_end: Callable[[Ending], None]) -> None:
+    def __init__(self, loop: EventLoop, on_end: Callable[[Ending], None]) -> None:
         self._loop, self._on_end = loop, on_end
         # The process id of the program; None before it is known.
         self.pid: int | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: SupervisorProcess | None = None
         self._timer: Timer | None = None
         self._on_start: list[Callable[[], None]] = []
 
-    def attach(self, supervisor: Supervisor, timeout: float | None) -> None:
+    def attach(self, supervisor: SupervisorProcess, timeout: float | None) -> None:
         self._supervisor = supervisor
         if timeout is not None:
             self._timer = self._loop.call_later(timeout + _GRACE_SECONDS, supervisor.kill)
@@ -98,10 +98,12 @@ class Supervised:
             self._timer.cancel()
 
 
-class Supervisor:
+class SupervisorProcess:
     """A supervisor process and the program that it runs, if any."""
 
-    def __init__(self, loop: Loop, on_idle: Callable[[Supervisor], None], on_lost: Callable[[Supervisor], None]) -> None:
+    def __init__(
+        self, loop: EventLoop, on_idle: Callable[[SupervisorProcess], None], on_lost: Callable[[SupervisorProcess], None]
+    ) -> None:
         self._loop, self._on_idle, self._on_lost = loop, on_idle, on_lost
         self._current: Supervised | None = None
         self._is_closed = False
@@ -170,7 +172,7 @@ class Supervisor:
 class Sweeper:
     """Ends processes that have become children of pid 1 because their supervisor was killed."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
         self._since: float | None = None
         loop.on_orphan = self.sweep
@@ -178,10 +180,10 @@ class Sweeper:
     def sweep(self) -> None:
         if self._since is None:
             self._since = time.monotonic()
-            self._pass()
+            self._sweep_once()
 
-    def _pass(self) -> None:
-        """One pass of bounded length; the next one comes after other work."""
+    def _sweep_once(self) -> None:
+        """Sweep for a bounded time; the next round comes after other work."""
         if self._since is None or not kill_all(self._find):
             self._since = None
             return
@@ -189,7 +191,7 @@ class Sweeper:
             # Nothing but pid 1 survives this, the shell included: a command that cannot be ended otherwise ends all.
             with suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
-        self._loop.call_later(_SWEEP_SECONDS, self._pass)
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep_once)
 
     def _find(self) -> set[int]:
         known, own = self._loop.children, os.getpid()

@@ -32,7 +32,7 @@ _FREEZE_ROUNDS = 64
 
 
 class Start(NamedTuple):
-    """A program to start. `descriptors` maps its descriptors to ours; `terminal` is opened as its controlling terminal."""
+    """A program to start. `descriptors` maps its descriptors to ours; `terminal` becomes its controlling terminal."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -52,7 +52,7 @@ class Ending(NamedTuple):
 
 
 def send_start(connection: socket.socket, start: Start) -> None:
-    """Hand a program over to a supervisor. Never waits for it; raises OSError if that is not possible."""
+    """Send a program to a supervisor. Never waits for it; raises OSError if that is not possible."""
     content = os.memfd_create("start")
     try:
         # By a file: arguments and variables may be larger than a message.
@@ -65,7 +65,7 @@ def send_start(connection: socket.socket, start: Start) -> None:
 
 
 def serve(connection: socket.socket) -> None:
-    """Run the programs that pid 1 sends, one after the other. Runs in a process of its own.
+    """Run the programs that pid 1 sends, in order. Runs in a process of its own.
 
     The id of the program and its ending are sent back as messages of JSON.
     """
