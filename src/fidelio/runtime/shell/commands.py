@@ -59,7 +59,7 @@ async def _prepare_exec(call: ToolCall, arguments: ShellExec) -> Preparation:
     return await _prepare(call, "shell_exec", arguments, state)
 
 
-async def _prepare_one_shot(call: ToolCall, arguments: ShellRun) -> Preparation:
+async def _prepare_single(call: ToolCall, arguments: ShellRun) -> Preparation:
     state = await start_for_commands(call)
     # Whatever ran in an earlier sandbox has ended; the rest does not matter to a shell of its own.
     await commit_settlement(call, observe_sandbox(call, state))
@@ -140,7 +140,7 @@ def _encode_exec(shell: ShellRecord, arguments: ShellExec, preparation: CommandP
     }
 
 
-async def _run_one_shot(call: ToolCall, arguments: ShellRun, preparation: Preparation) -> ToolResult:
+async def _run_single(call: ToolCall, arguments: ShellRun, preparation: Preparation) -> ToolResult:
     assert isinstance(preparation, CommandPreparation)
     sent = {
         "command": arguments.command,
@@ -303,6 +303,6 @@ def resolve_directory(path: str | None, shell: ShellRecord) -> str:
 
 COMMAND_IMPLEMENTATIONS = {
     "shell_exec": Implementation(_run_exec, _prepare_exec),
-    "shell_run": Implementation(_run_one_shot, _prepare_one_shot),
+    "shell_run": Implementation(_run_single, _prepare_single),
     "bash": Implementation(_run_bash, _prepare_bash),
 }
