@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from fidelio.errors.runtime import SandboxLost, SandboxUnavailable
+from fidelio.errors import Command, Hint, SandboxLost, SandboxUnavailable
 from fidelio.sandbox.host.frames import FrameProtocol
 from fidelio.sandbox.launch import LaunchCommand, build_launch, python_inside
 from fidelio.sandbox.launch.library import LIBRARY
@@ -30,7 +30,7 @@ _START_SECONDS = 30.0
 _END_SECONDS = 1.0
 _KILL_SECONDS = 1.0
 _STDERR_BYTES = 4096
-_REMEDY = "Run `fidelio doctor`; it says what this machine lacks."
+_REMEDY = Hint("Run ", Command("doctor"), "; it says what this machine lacks.")
 _LOST_REMEDY = "Look at what the action has done before it is repeated. The next call starts a new sandbox."
 _RUN_SERVER = f"import sys; sys.path.insert(0, {LIBRARY!r}); from fidelio.sandbox.inside.server import main; main()"
 
