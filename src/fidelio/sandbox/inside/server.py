@@ -42,7 +42,7 @@ _PIECE = 256 << 10
 _SCAN_SECONDS = 10.0
 # Variables of the sandbox that commands get besides those of their caller.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "SHELL")
-_NO_COMMANDS = "This sandbox carries out file actions only, because the machine cannot isolate commands. See `fidelio doctor`."
+_NO_COMMANDS = "This sandbox carries out file actions only, because the machine cannot isolate commands. The doctor of Fidelio says what it lacks."
 
 Handler = Callable[[ActionRequest], None]
 
