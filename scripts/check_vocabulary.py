@@ -20,6 +20,8 @@ GLOSSARY = ROOT / "docs" / "concepts" / "glossary.md"
 EXEMPT_NAMES: dict[str, str] = {
     "turns": "key of a blueprint's limits, of a script of the executor scripted, and of the stored usage of a run",
     "opened_at": "column of the table requests, and key in the JSON of a request",
+    "pass_fds": "parameter of `subprocess.Popen`, and of what builds its arguments",
+    "requireOutcomePass": "parameter of the tools for shared files",
     "pass_context": "field of the stored record, key of events, and `passContext` of definition files",
 }
 # Public classes of one name in several packages that implement one contract, and that contract.

@@ -38,7 +38,7 @@ BODIES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     e.APPROVAL_USED: st.fixed_dictionaries({"request": IDS}),
     e.APPROVAL_ENDED: st.fixed_dictionaries({"request": IDS}),
     e.PERMISSION_ALLOWED: st.fixed_dictionaries({"pattern": IDS, "expires": NUMBERS, "by": IDS}),
-    e.SHELL_OPENED: st.fixed_dictionaries({"shell_id": IDS, "pty": st.booleans()}),
+    e.SHELL_OPEN: st.fixed_dictionaries({"shell_id": IDS, "pty": st.booleans()}),
     e.SHELL_CLOSED: st.fixed_dictionaries({"reason": TEXTS}),
     e.SHELL_CWD: st.fixed_dictionaries({"cwd": TEXTS, "by_command": st.booleans()}),
     e.SHELL_ENV: st.fixed_dictionaries({"set": st.dictionaries(IDS, TEXTS), "unset": st.lists(IDS)}),

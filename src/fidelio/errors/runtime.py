@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fidelio.errors.base import FidelioError
 from fidelio.errors.hints import Text
 
@@ -19,7 +22,7 @@ class SandboxUnavailable(SandboxError):
 
 
 class SandboxLost(SandboxError):
-    """The sandbox or its host ended before it replied. Whether the action took place is unknown."""
+    """The sandbox or its host ended before it replied. Whether the action was carried out is unknown."""
 
     code = "sandbox.lost"
 
@@ -41,13 +44,25 @@ class RuntimeProblem(FidelioError):
 
 
 class ToolRefused(RuntimeProblem):
-    """A tool call that was not carried out, or failed. `reason` is the stable code that the model gets."""
+    """A tool call that was not carried out, or failed. `reason` is the stable code that the model gets.
+
+    `output` are further keys of the result, such as what to do instead.
+    """
 
     code = "runtime.tool-refused"
 
-    def __init__(self, sentence: Text, *, remedy: Text = "", reason: str = "refused", retryable: bool = False) -> None:
+    def __init__(
+        self,
+        sentence: Text,
+        *,
+        remedy: Text = "",
+        reason: str = "refused",
+        retryable: bool = False,
+        output: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(sentence, remedy=remedy, retryable=retryable)
         self.reason = reason
+        self.output = output or {}
 
 
 class EnvironmentProblem(RuntimeProblem):
@@ -57,6 +72,6 @@ class EnvironmentProblem(RuntimeProblem):
 
 
 class VaultProblem(RuntimeProblem):
-    """A vault is unknown, or its value cannot be stored or opened."""
+    """A vault is unknown, or its value cannot be stored or decrypted."""
 
     code = "runtime.vault"

@@ -121,7 +121,7 @@ class Inbox:
 
 
 def _check_person(request: Request, channel: str) -> None:
-    """Refuse an answer that a model passes on, where only a person's counts. Checkpoints have rules of their own."""
+    """Refuse an answer that a model relays, where only a person's counts. Checkpoints have rules of their own."""
     if request.kind == APPROVAL and assurance_of(channel) in ("relayed", "timer"):
         raise PersonNeeded(
             f"Request {request.id} asks whether a tool may run. Only a person may answer it.",

@@ -49,7 +49,7 @@ class Subject(msgspec.Struct, frozen=True):
 Render = Callable[[Subject], Mapping[str, Any]]
 
 
-class Artifact(msgspec.Struct, frozen=True):
+class RuntimeFile(msgspec.Struct, frozen=True):
     """A file: the part of the record it shows, its JSON, and its lines for people if it has a Markdown twin."""
 
     name: str
@@ -197,23 +197,23 @@ def _explain_last_output(body: Mapping[str, Any]) -> list[str]:
 
 
 ARTIFACTS = (
-    Artifact(
+    RuntimeFile(
         _FIRST, lambda r: (r.status, r.sandbox, r.approvals.keys(), r.environment_version), _describe_session, _explain_session
     ),
-    Artifact("managed-tools.json", lambda r: r.policies, _describe_tools),
-    Artifact("permissions.json", lambda r: (r.policies, r.allowed), _describe_policies, _explain_policies),
-    Artifact("environment.json", lambda r: (r.environment, r.environment_version), _describe_environment),
-    Artifact("vaults.json", lambda r: r.vaults, lambda s: {"count": len(s.vaults), "vaults": list(s.vaults)}),
-    Artifact("staged-substrate.json", lambda r: r.drafts, _describe_drafts),
-    Artifact(
+    RuntimeFile("managed-tools.json", lambda r: r.policies, _describe_tools),
+    RuntimeFile("permissions.json", lambda r: (r.policies, r.allowed), _describe_policies, _explain_policies),
+    RuntimeFile("environment.json", lambda r: (r.environment, r.environment_version), _describe_environment),
+    RuntimeFile("vaults.json", lambda r: r.vaults, lambda s: {"count": len(s.vaults), "vaults": list(s.vaults)}),
+    RuntimeFile("staged-substrate.json", lambda r: r.drafts, _describe_drafts),
+    RuntimeFile(
         "permission-posture.json",
         lambda r: (r.approvals, r.policies, r.allowed, r.shell.cwd, r.shell.is_open, r.shell.running),
         lambda s: describe_permissions(s.record, None, s.tools),
         _explain_posture,
     ),
-    Artifact("shell-state.json", lambda r: r.shell, lambda s: render_state(s.record.shell)),
-    Artifact("shell-history.json", lambda r: r.shell.commands, _describe_history, _explain_history),
-    Artifact(
+    RuntimeFile("shell-state.json", lambda r: r.shell, lambda s: render_state(s.record.shell)),
+    RuntimeFile("shell-history.json", lambda r: r.shell.commands, _describe_history, _explain_history),
+    RuntimeFile(
         "shell-last-output.json", lambda r: r.shell.commands, lambda s: {"lastCommand": s.last_output}, _explain_last_output
     ),
 )
@@ -248,7 +248,7 @@ async def _load_subject(call: ToolCall) -> Subject:
     return Subject(call.session.id, call.record, call.spec, call.tools, output, vaults)
 
 
-def _render(artifact: Artifact, subject: Subject) -> dict[str, str]:
+def _render(artifact: RuntimeFile, subject: Subject) -> dict[str, str]:
     body = artifact.render(subject)
     texts = {artifact.name: msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n"}
     if artifact.lines is not None:
@@ -268,7 +268,7 @@ def _write(directory: Path, texts: Mapping[str, str]) -> None:
 
 
 def _write_file(directory: int, name: str, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new one.
+    """Write a file so that a reader sees either the old or the new content.
 
     A single page is written in place, padded with blank lines until the rest is cut off. A rename makes ext4 write the file to
     disk at once: 0.5 ms for each of the five files that every command changes. Longer contents are renamed into place.
@@ -284,10 +284,10 @@ def _write_file(directory: int, name: str, content: bytes) -> None:
             return
     finally:
         os.close(file)
-    _rename_into_place(directory, name, content)
+    _replace_file(directory, name, content)
 
 
-def _rename_into_place(directory: int, name: str, content: bytes) -> None:
+def _replace_file(directory: int, name: str, content: bytes) -> None:
     draft = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
     with os.fdopen(draft, "wb") as file:
         file.write(content)

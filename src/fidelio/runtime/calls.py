@@ -1,4 +1,4 @@
-"""The one way a tool call of a runtime session is carried out.
+"""Carries out the tool calls of runtime sessions.
 
 Validate the arguments, look (`prepare`), decide, and where a person has to be asked, wait for the answer. Then commit the
 intent, have the effect, commit the result. After a crash between the two commits the record shows a call without a result, and
@@ -26,10 +26,10 @@ from fidelio.ids import new_id
 from fidelio.inbox import expire_request
 from fidelio.runtime import events as e
 from fidelio.runtime.artifacts import write_artifacts
-from fidelio.runtime.journal import ApprovalGone, Journal
+from fidelio.runtime.journal import ApprovalChanged, Journal
 from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
 from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide
-from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
+from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import DEFINITIONS
@@ -82,7 +82,7 @@ class Calls:
                 return await self._refuse(loaded, tool, arguments, tools, error)
             try:
                 return await self._attempt(loaded, resolved, tools, waits=waits)
-            except ApprovalGone:
+            except ApprovalChanged:
                 continue
         busy = ToolRefused("Other calls changed this session all the time.", reason="busy", retryable=True)
         return await self._refuse(await self._load(session), tool, arguments, tools, busy)
@@ -103,12 +103,12 @@ class Calls:
         except _REFUSALS as error:
             return await self._finish(call, resolved, describe_error(error))
         command = preparation.command if resolved.definition.name in SHELL_COMMANDS else ""
-        projection = _project(command, resolved, loaded.record, tools)
+        projection = _project(command, preparation.cwd or call.record.shell.cwd, tools)
         is_read_only, now = projection is not None, self._context.clock()
-        decision = decide(resolved.definition, loaded.record, command, is_read_only=is_read_only, now=now)
+        decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now)
         if decision.access == "project" and projection is not None:
             inner = resolve_call(projection.tool, projection.arguments, tools)
-            return await self._attempt(loaded, inner, tools, waits=waits)
+            return await self._attempt(call.session, inner, tools, waits=waits)
         if decision.access == "allow":
             return await self._run(call, resolved, preparation, None)
         return await self._ask(call, resolved, preparation, waits=waits)
@@ -122,7 +122,7 @@ class Calls:
             if approval.expires <= self._context.clock():
                 return await self._end_approval(call, resolved, approval, "expired")
             if waits and await self._wait_for_answer(approval.request):
-                raise ApprovalGone
+                raise ApprovalChanged
             return WaitingForPerson(approval.request, describe_waiting(approval, resolved.name))
         if approval.state == "denied":
             return await self._end_approval(call, resolved, approval, "denied")
@@ -131,7 +131,7 @@ class Calls:
     async def _open_request(
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, digest: str
     ) -> WaitingForPerson:
-        cwd, now = _effective_cwd(resolved, call.record), self._context.clock()
+        cwd, now = preparation.cwd or call.record.shell.cwd, self._context.clock()
         new = request_approval(
             resolved.definition, resolved.arguments, preparation, call.spec, call_id=call.id, digest=digest, cwd=cwd, now=now
         )
@@ -204,13 +204,9 @@ class Calls:
         return Finished(result.output, is_error=True)
 
 
-def _effective_cwd(resolved: ResolvedCall, record: RuntimeRecord) -> str:
-    return getattr(resolved.arguments, "cwd", None) or record.shell.cwd
-
-
-def _project(command: str, resolved: ResolvedCall, record: RuntimeRecord, tools: frozenset[str]) -> Projection | None:
+def _project(command: str, cwd: str, tools: frozenset[str]) -> Projection | None:
     """The read-only call that does the same as the command, if the caller has that tool."""
-    found = project(command, _effective_cwd(resolved, record)) if command else None
+    found = project(command, cwd) if command else None
     return found if found is not None and found.tool in tools else None
 
 
@@ -219,4 +215,5 @@ def describe_error(error: FidelioError) -> ToolResult:
     reason = error.reason or error.code
     retryable = isinstance(error, RuntimeProblem) and error.retryable
     body = {"code": reason, "message": str(error), "retryable": retryable}
-    return ToolResult(output={"ok": False, "error": body}, is_error=True)
+    more = error.output if isinstance(error, ToolRefused) else {}
+    return ToolResult(output={"ok": False, "error": body, **more}, is_error=True)

@@ -200,7 +200,7 @@ def _preview(stored: Mapping[str, Any] | None) -> str:
 ShellFold: TypeAlias = Callable[[ShellRecord, RecordEvent], ShellRecord]
 
 SHELL_FOLDS: dict[str, ShellFold] = {
-    e.SHELL_OPENED: _open_shell,
+    e.SHELL_OPEN: _open_shell,
     e.SHELL_CLOSED: _close_shell,
     e.SHELL_CWD: _change_cwd,
     e.SHELL_ENV: _change_variables,

@@ -22,7 +22,7 @@ SANDBOX_STARTED = "sandbox.started"
 SANDBOX_CLOSED = "sandbox.closed"
 NETWORK_USED = "sandbox.network_used"
 
-SHELL_OPENED = "shell.opened"
+SHELL_OPEN = "shell.opened"
 SHELL_CLOSED = "shell.closed"
 SHELL_CWD = "shell.cwd_changed"
 SHELL_ENV = "shell.env_changed"

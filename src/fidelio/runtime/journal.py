@@ -20,7 +20,7 @@ from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
 
 
-class ApprovalGone(Exception):
+class ApprovalChanged(Exception):
     """The approval was used, ended or requested by another call between the decision and the commit: decide again."""
 
 
@@ -34,7 +34,7 @@ class Journal:
         def ask_once(current: LoadedRuntime) -> SessionDecision[None]:
             # Of two equal calls at once only one asks.
             if current.record.find_approval(digest) is not None:
-                raise ApprovalGone
+                raise ApprovalChanged
             return SessionDecision(None, events=(*call.noted, requested), requests=(request,))
 
         await self._update(call, ask_once)
@@ -42,7 +42,7 @@ class Journal:
     async def commit_intent(
         self, call: ToolCall, name: str, arguments: Any, preparation: Preparation, approval: ApprovalRecord | None
     ) -> None:
-        """Commit that the call begins. An approval is used up by it: only one call can commit that."""
+        """Commit that the call begins. It uses up the approval, which only a single call can commit."""
         use, blobs = _describe_use(call, name, arguments, approval)
         events = (*call.noted, use, *preparation.events)
 
@@ -51,7 +51,7 @@ class Journal:
             if approval is not None:
                 found = current.record.approvals.get(approval.request)
                 if found is None or found.state != "allowed":
-                    raise ApprovalGone
+                    raise ApprovalChanged
                 used = (event(e.APPROVAL_USED, {"request": approval.request, "tool_use_id": call.id}),)
             return SessionDecision(None, events=(*used, *events), blobs=(*blobs, *preparation.blobs))
 

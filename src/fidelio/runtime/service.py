@@ -73,11 +73,11 @@ class RuntimeService:
         arguments: Mapping[str, Any],
         *,
         tools: frozenset[str] | None = None,
-        has_asked: bool = False,
+        waits: bool = True,
     ) -> CallOutcome:
-        """Carry out a tool call. `has_asked`: the person was just asked, so a request that is still open does not wait."""
+        """Carry out a tool call. `waits`: a call that repeats an open request waits for its answer."""
         offered = SANDBOX_TOOL_NAMES if tools is None else tools
-        return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=not has_asked)
+        return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=waits)
 
     async def load(self, session: str) -> LoadedRuntime:
         return await self.context.unit.load(session)

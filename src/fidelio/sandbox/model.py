@@ -52,7 +52,7 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class SandboxLimits(msgspec.Struct, frozen=True):
-    """Limits of a session: processes, and bytes of memory per process, of one file, and on disk; open files per process."""
+    """Limits of a session: processes, and bytes of memory per process, of a file, and on disk; open files per process."""
 
     processes: int = 512
     memory_bytes: int = 4 << 30
@@ -80,7 +80,7 @@ class SandboxSpec(msgspec.Struct, frozen=True):
 
 
 class LevelReport(msgspec.Struct, frozen=True):
-    """The level that this machine offers, why not a better one, and what a person can do about it."""
+    """The level that this machine offers, why not a better level, and what a person can do about it."""
 
     level: Level
     reason: str

@@ -36,8 +36,8 @@ class Session:
         self.ledger = service.context.ledger
         self.inbox = Inbox(self.ledger, clock=clock)
 
-    async def call(self, tool: str, *, has_asked: bool = False, **arguments: Any) -> Finished | WaitingForPerson:
-        return await self.service.call(self.id, tool, arguments, has_asked=has_asked)
+    async def call(self, tool: str, *, waits: bool = True, **arguments: Any) -> Finished | WaitingForPerson:
+        return await self.service.call(self.id, tool, arguments, waits=waits)
 
     async def repeat(self, tool: str, **arguments: Any) -> Finished | WaitingForPerson:
         """A call as a client makes it again: it waits for an open request."""
@@ -50,7 +50,7 @@ class Session:
 
     async def ask(self, tool: str, **arguments: Any) -> str:
         """The request that a call opens, or still waits for."""
-        outcome = await self.call(tool, has_asked=True, **arguments)
+        outcome = await self.call(tool, waits=False, **arguments)
         assert isinstance(outcome, WaitingForPerson), outcome
         return outcome.request
 

@@ -47,7 +47,7 @@ async def test_of_equal_calls_that_race_for_one_approval_one_runs(session: Sessi
     request = await session.ask("shell_run", **RUN)
     await session.answer(request, "allow")
 
-    outcomes = await asyncio.gather(*(session.call("shell_run", has_asked=True, **RUN) for _ in range(6)))
+    outcomes = await asyncio.gather(*(session.call("shell_run", waits=False, **RUN) for _ in range(6)))
 
     assert session.ran == ["make install"]
     assert [type(outcome) for outcome in outcomes].count(Finished) == 1

@@ -236,8 +236,10 @@ async def test_a_setup_runs_in_a_sandbox_and_its_result_is_read_only_in_others(r
 async def test_a_program_that_is_missing_inside_is_named(runtime: Runtime, project: Path) -> None:
     await runtime.service.environments.define("odd", Environment(packages=("no-such-tool",)), by="anna")
     session = await runtime.open(project, environment="odd")
-    with pytest.raises(Exception, match="no-such-tool"):
-        await runtime.service.call(session, "read", {"path": "/workspace"})
+    refused = await runtime.service.call(session, "read", {"path": "/workspace"})
+
+    assert refused.output["error"]["code"] == "runtime.environment"
+    assert "no-such-tool" in refused.output["error"]["message"]
 
 
 @proves("runtime.vaults")

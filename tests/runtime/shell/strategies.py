@@ -20,7 +20,7 @@ STATES = st.sampled_from(["completed", "lost", "refused"])
 TOOLS = st.sampled_from(["shell_exec", "shell_run", "bash"])
 
 BODIES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    e.SHELL_OPENED: st.fixed_dictionaries({"shell_id": SHELLS, "incarnation": BOXES, "pty": st.booleans()}),
+    e.SHELL_OPEN: st.fixed_dictionaries({"shell_id": SHELLS, "incarnation": BOXES, "pty": st.booleans()}),
     e.SHELL_CLOSED: st.fixed_dictionaries({"shell_id": SHELLS, "reason": st.just("closed")}),
     e.SHELL_CWD: st.fixed_dictionaries({"cwd": PATHS, "by_command": st.booleans()}),
     e.SHELL_ENV: st.fixed_dictionaries(

@@ -85,7 +85,7 @@ async def test_a_shell_that_died_between_calls_is_replaced_where_it_was(bench: T
     sandbox.calls.clear()
 
     result = await bench.use("shell_exec", command="pwd; env")
-    closed, opened = (await bench.events(e.SHELL_CLOSED, e.SHELL_OPENED))[-2:]
+    closed, opened = (await bench.events(e.SHELL_CLOSED, e.SHELL_OPEN))[-2:]
 
     assert result["output"]["stdout"].startswith("COLOUR=blue") or "COLOUR=blue" in result["output"]["stdout"]
     assert "/workspace/src\n" in result["output"]["stdout"]

@@ -48,7 +48,7 @@ async def test_open_starts_a_shell_once_and_uses_it_again(bench: ToolBench) -> N
     assert first["persistentShell"]["shellId"] == again["persistentShell"]["shellId"] == "shell_1"
     assert again["persistentShell"]["pty"] is True
     assert again["cwd"] == "/tmp"
-    assert len(await bench.events(e.SHELL_OPENED)) == 1
+    assert len(await bench.events(e.SHELL_OPEN)) == 1
 
 
 @proves("runtime.shell-control")

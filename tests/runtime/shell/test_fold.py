@@ -118,8 +118,8 @@ def test_the_record_stays_small_whatever_commands_and_outputs_are() -> None:
 
 @proves("runtime.shell-fold")
 def test_a_shell_that_another_call_replaced_is_not_closed_by_news_of_the_old_one() -> None:
-    first = (e.SHELL_OPENED, {"shell_id": "shell_1", "incarnation": "box_1"})
-    second = (e.SHELL_OPENED, {"shell_id": "shell_2", "incarnation": "box_1"})
+    first = (e.SHELL_OPEN, {"shell_id": "shell_1", "incarnation": "box_1"})
+    second = (e.SHELL_OPEN, {"shell_id": "shell_2", "incarnation": "box_1"})
     closed = (e.SHELL_CLOSED, {"shell_id": "shell_1", "reason": "shell_exited"})
 
     assert fold_all([first, second, closed]).shell.is_open

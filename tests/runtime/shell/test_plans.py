@@ -21,7 +21,7 @@ from tests.support import proves
 
 CALLERS = st.sets(st.sampled_from(sorted(SANDBOX_TOOL_NAMES))).map(frozenset)
 ALL = frozenset(SANDBOX_TOOL_NAMES)
-OPEN = (e.SHELL_OPENED, {"shell_id": "shell_1", "incarnation": "box_1"})
+OPEN = (e.SHELL_OPEN, {"shell_id": "shell_1", "incarnation": "box_1"})
 STARTED = (e.COMMAND_STARTED, {"command_id": "cmd_1", "tool": "shell_exec", "command": "make", "cwd": "/tmp"})
 ENDED = (e.COMMAND_ENDED, {"command_id": "cmd_1", "state": "completed", "exit_code": 0})
 CLOSED = (e.SHELL_CLOSED, {"shell_id": "shell_1", "reason": "shell_exited"})

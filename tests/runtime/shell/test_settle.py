@@ -69,7 +69,7 @@ def test_settling_never_changes_a_command_that_has_ended(data: st.DataObject, re
 
 
 def _open(**command: Any) -> RuntimeRecord:
-    opened = (e.SHELL_OPENED, {"shell_id": "shell_1", "incarnation": "box_1"})
+    opened = (e.SHELL_OPEN, {"shell_id": "shell_1", "incarnation": "box_1"})
     body = {"command_id": "cmd_1", "tool": "shell_exec", "cwd": "/tmp", "incarnation": "box_1", **command}
     return fold_all([opened, (e.COMMAND_STARTED, body)])
 

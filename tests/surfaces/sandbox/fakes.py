@@ -32,8 +32,8 @@ class FakeRuntime:
         self.opened.append(request)
         return f"s_{request.name}"
 
-    async def call(self, session: str, tool: str, arguments: Mapping[str, Any], *, has_asked: bool = False) -> CallOutcome:
-        self.calls.append((session, tool, arguments, has_asked))
+    async def call(self, session: str, tool: str, arguments: Mapping[str, Any], *, waits: bool = True) -> CallOutcome:
+        self.calls.append((session, tool, arguments, waits))
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, FidelioError):
             raise reply

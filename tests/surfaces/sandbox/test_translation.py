@@ -107,7 +107,7 @@ async def test_a_client_that_cannot_ask_gets_the_request_and_the_command_that_an
     assert result["isError"] is False
     assert body(result) == {**WAITING.output, "answerWith": "fidelio --home /h answer r_1 allow"}
     # The same call again waits in the service for the answer.
-    assert [waits_not for *_, waits_not in app._runtime.calls] == [False]
+    assert [waits for *_, waits in app._runtime.calls] == [True]
 
 
 @proves("sandbox-tools.elicitation")
@@ -125,7 +125,7 @@ async def test_a_client_that_can_ask_is_asked_at_once_and_the_call_goes_on() -> 
     assert body(result) == DONE.output
     assert app.answers == [("allow", "user of editor")]
     # The service did not wait for the inbox in between: the person was asked.
-    assert [has_asked for *_, has_asked in app._runtime.calls] == [True, True]
+    assert [waits for *_, waits in app._runtime.calls] == [False, False]
 
 
 @proves("sandbox-tools.elicitation")

@@ -190,5 +190,6 @@ async def _unknown(context: RuntimeContext, store: Store, name: str, version: in
     which = f"{name}, version {version}" if version else name
     known = ", ".join(dict.fromkeys(names))
     return EnvironmentProblem(
-        f"There is no environment {which}.", remedy=Hint(f"Known here: {known}. ", Command("environments", "list"), " lists them.")
+        f"There is no environment {which}.",
+        remedy=Hint(f"Known here: {known}. ", Command("environments", "list"), " lists them."),
     )

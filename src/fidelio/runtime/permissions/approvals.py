@@ -1,4 +1,4 @@
-"""Approvals: a person's yes to one execution of exact arguments.
+"""Approvals: a person's yes to a single execution of exact arguments.
 
 An approval is bound to a digest of everything that decides what would happen. A call with another digest is another request, so
 an approval that does not fit any more is never used.
@@ -31,7 +31,7 @@ def digest_call(tool: str, arguments: msgspec.Struct, record: RuntimeRecord, pre
     subject = {
         "tool": tool,
         "arguments": msgspec.to_builtins(arguments),
-        "cwd": getattr(arguments, "cwd", None) or record.shell.cwd,
+        "cwd": preparation.cwd or record.shell.cwd,
         "variables": record.shell.variables,
         "environment": [record.environment, record.environment_version],
         "mount": [record.mount_mode, record.mount_source],
@@ -73,16 +73,16 @@ def request_approval(
         "digest": digest,
     }
     # A key is used once per session, and the same call may be asked again after a denial.
-    opened = open_request(APPROVAL, f"{digest[:32]}:{call_id}", question, _OPTIONS, detail, expires_at=expires)
+    request = open_request(APPROVAL, f"{digest[:32]}:{call_id}", question, _OPTIONS, detail, expires_at=expires)
     body = {
-        "request": opened.id,
+        "request": request.id,
         "digest": digest,
         "tool": definition.name,
         "expires": expires,
         "command": preparation.command,
         "cwd": cwd,
     }
-    return NewApproval(opened, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
+    return NewApproval(request, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
 
 
 def describe_call(

@@ -21,7 +21,7 @@ POLICIES: tuple[Policy, ...] = ("always_allow", "always_ask", "auto")
 ANY = "*"
 
 
-class Decision(msgspec.Struct, frozen=True):
+class PermissionDecision(msgspec.Struct, frozen=True):
     """`project`: the call runs as the read-only tool that does the same. `reason` is for people and models."""
 
     access: Literal["allow", "ask", "project"]
@@ -34,21 +34,23 @@ def find_policy(definition: ToolDefinition, record: RuntimeRecord) -> Policy:
     return next((policy for policy in POLICIES if policy == own), definition.policy)
 
 
-def decide(definition: ToolDefinition, record: RuntimeRecord, command: str, *, is_read_only: bool, now: int) -> Decision:
+def decide(
+    definition: ToolDefinition, record: RuntimeRecord, command: str, *, is_read_only: bool, now: int
+) -> PermissionDecision:
     """Decide about a call. `command` is the text that a shell would run; `is_read_only`: it has a read-only projection."""
     policy = find_policy(definition, record)
     if policy == "always_allow":
-        return Decision("allow", "The policy of this tool is always_allow.")
+        return PermissionDecision("allow", "The policy of this tool is always_allow.")
     if definition.name in SHELL_COMMANDS:
         if pattern := find_pattern(record.allowed, command, now=now):
-            return Decision("allow", f"{pattern.by} allowed {pattern.pattern!r} in this session.")
+            return PermissionDecision("allow", f"{pattern.by} allowed {pattern.pattern!r} in this session.")
         if policy == "auto" and is_read_only:
-            return Decision("project", "The command only reads, so the read-only tool runs instead.")
-    return Decision("ask", f"The policy of this tool is {policy}.")
+            return PermissionDecision("project", "The command only reads, so the read-only tool runs instead.")
+    return PermissionDecision("ask", f"The policy of this tool is {policy}.")
 
 
 def find_pattern(allowed: Sequence[AllowedPattern], command: str, *, now: int) -> AllowedPattern | None:
-    """The pattern that covers a command; None if there is none, or if the command is not a plain one."""
+    """The pattern that covers a command; None if there is none, or if the command is not plain."""
     current = [pattern for pattern in allowed if pattern.expires > now]
     words = parse_command(command) if current else None
     if words is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelio.clock import format_iso
-from fidelio.runtime.permissions.policy import SHELL_COMMANDS, Decision, decide, find_policy
+from fidelio.runtime.permissions.policy import SHELL_COMMANDS, PermissionDecision, decide, find_policy
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.shell.live import LiveShell
 from fidelio.runtime.shell.plans import (
@@ -107,7 +107,7 @@ _UNKNOWN: Mapping[str, Any] = {
 }
 
 
-def _describe_definition(definition: ToolDefinition, record: RuntimeRecord, decision: Decision) -> dict[str, Any]:
+def _describe_definition(definition: ToolDefinition, record: RuntimeRecord, decision: PermissionDecision) -> dict[str, Any]:
     return {
         "exists": True,
         "allowed": True,
@@ -136,7 +136,7 @@ def _find_next_step(
     record: RuntimeRecord,
     live: LiveShell | None,
     tools: Tools,
-    decision: Decision,
+    decision: PermissionDecision,
     alternative: Suggestion | None,
 ) -> Suggestion | None:
     """A cheaper call that does the same, else what the shell needs, else what explains the permission."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fidelio.runtime.permissions.posture import check_call, describe_permissions
 from fidelio.runtime.shell.live import LiveShell, observe
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult
-from fidelio.runtime.tools.parameters import NoParameters, PermissionsCheck
+from fidelio.runtime.tools.parameters import EmptyParameters, PermissionsCheck
 
 
 async def _check(call: ToolCall, arguments: PermissionsCheck, _: Preparation) -> ToolResult:
@@ -15,7 +15,7 @@ async def _check(call: ToolCall, arguments: PermissionsCheck, _: Preparation) ->
     return ToolResult(output=output)
 
 
-async def _describe(call: ToolCall, _: NoParameters, __: Preparation) -> ToolResult:
+async def _describe(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolResult:
     return ToolResult(output=describe_permissions(call.record, await _see_shell(call), call.tools))
 
 

@@ -19,7 +19,7 @@ from fidelio.runtime.record import StagedDraft
 from fidelio.runtime.resources.paths import absolute_session_path, read_session_path, read_shared_path
 from fidelio.runtime.resources.versions import MAX_BYTES, SharedFile, Substrate
 from fidelio.runtime.tools.model import Preparation, ToolCall, ToolResult, event
-from fidelio.runtime.tools.parameters import StageResource
+from fidelio.runtime.tools.parameters import CopyResource
 
 _CHUNK = 1 << 20
 
@@ -78,7 +78,7 @@ async def load_shared(substrate: Substrate, path: str) -> SharedFile:
     return file
 
 
-async def copy_shared(call: ToolCall, arguments: StageResource, _: Preparation) -> ToolResult:
+async def copy_shared(call: ToolCall, arguments: CopyResource, _: Preparation) -> ToolResult:
     source = read_shared_path(arguments.sourcePath)
     target = read_session_path(arguments.targetPath or source)
     substrate = await open_substrate(call)

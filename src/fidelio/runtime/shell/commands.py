@@ -38,16 +38,7 @@ class CommandPreparation(Preparation, frozen=True, kw_only=True):
     """A command that is about to run: its id, its directory, and the variables that it gets."""
 
     command_id: str
-    cwd: str
     variables: LoadedVariables
-
-
-class ShellBusy(ToolRefused):
-    """The persistent shell runs a command. `output` are the plans for the caller."""
-
-    def __init__(self, sentence: str, output: Mapping[str, Any]) -> None:
-        super().__init__(sentence, reason="shell_busy", retryable=True)
-        self.output = output
 
 
 async def _prepare_exec(call: ToolCall, arguments: ShellExec) -> Preparation:
@@ -104,7 +95,9 @@ async def _require_idle(call: ToolCall, state: SandboxState) -> None:
     live = await commit_settlement(call, await observe(call) if is_uncertain else observe_sandbox(call, state))
     shell = call.record.shell
     if shell.running is not None:
-        raise ShellBusy(f"The shell still runs {shell.running.id}. {_WAIT_FIRST}", describe_plans(shell, live, call.tools))
+        plans = describe_plans(shell, live, call.tools)
+        sentence = f"The shell still runs {shell.running.id}. {_WAIT_FIRST}"
+        raise ToolRefused(sentence, reason="shell_busy", retryable=True, output=plans)
 
 
 _WAIT_FIRST = "Wait for it with shell_wait, end it with shell_interrupt, or use shell_run, which has a shell of its own."

@@ -20,7 +20,7 @@ from fidelio.runtime.shell.variables import check_count, check_name, check_value
 from fidelio.runtime.shell.views import render_env, render_output_so_far, render_shell, render_state
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult, event
 from fidelio.runtime.tools.parameters import (
-    NoParameters,
+    EmptyParameters,
     ShellOpen,
     ShellRestart,
     ShellSendInput,
@@ -146,7 +146,7 @@ def _describe_shell(
     }
 
 
-async def _close(call: ToolCall, _: NoParameters, __: Preparation) -> ToolResult:
+async def _close(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolResult:
     shell, found = call.record.shell, Settlement()
     if shell.is_open:
         live = read_shell(await call.act("close_persistent_shell", {}))
@@ -161,7 +161,7 @@ async def _close(call: ToolCall, _: NoParameters, __: Preparation) -> ToolResult
     return build_result(output, found)
 
 
-async def _interrupt(call: ToolCall, _: NoParameters, __: Preparation) -> ToolResult:
+async def _interrupt(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolResult:
     running = call.record.shell.running
     if running is None:
         return ToolResult(output={**_describe_shell(call, Settlement(), None), "interrupted": False, "commandId": None})

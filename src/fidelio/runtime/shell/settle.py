@@ -108,7 +108,7 @@ def describe_shells(shell: ShellRecord, findings: Findings, seen: Observation) -
 
 
 def describe_opening(live: LiveShell, incarnation: str) -> NewEvent:
-    return event(e.SHELL_OPENED, {"shell_id": live.shell_id or "", "incarnation": incarnation, "pty": live.pty})
+    return event(e.SHELL_OPEN, {"shell_id": live.shell_id or "", "incarnation": incarnation, "pty": live.pty})
 
 
 def describe_move(call: ToolCall, record: RuntimeRecord, answer: CommandAnswer) -> Settlement:

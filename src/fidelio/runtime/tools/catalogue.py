@@ -31,7 +31,7 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
 
 
 class ResolvedCall(msgspec.Struct, frozen=True):
-    """A call whose arguments are valid. `name` is the tool that was called, `definition` the one that is carried out."""
+    """A call whose arguments are valid. `name` is the tool that was called, `definition` what is carried out."""
 
     name: str
     definition: ToolDefinition

@@ -81,12 +81,13 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known before the effect.
 
     `bound`: what an approval is bound to beside tool, arguments, directory, variables and environment. `command`: the exact
-    text that would run. `about`: further lines for the person. `events` and `blobs` are committed with the intent, those of a
-    tool that only reads with its result.
+    text that would run, `cwd` its directory. `about`: further lines for the person. `events` and `blobs` are committed with
+    the intent, those of a tool that only reads with its result.
     """
 
     bound: Mapping[str, Any] = msgspec.field(default_factory=dict)
     command: str = ""
+    cwd: str = ""
     about: tuple[str, ...] = ()
     events: tuple[NewEvent, ...] = ()
     blobs: tuple[bytes, ...] = ()
@@ -104,7 +105,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCall(msgspec.Struct):
-    """One call of a tool. `noted` collects events that happen on the way and are committed with the next commit."""
+    """A call of a tool. `noted` collects what happens meanwhile, for the next commit."""
 
     context: RuntimeContext
     session: LoadedRuntime

@@ -16,8 +16,9 @@ from fidelio.sandbox.actions import WaitShellParameters as ShellWait
 
 __all__ = [
     "CompareResource",
+    "CopyResource",
+    "EmptyParameters",
     "ListVersions",
-    "NoParameters",
     "PermissionsCheck",
     "PromoteResource",
     "ReadVersion",
@@ -35,7 +36,6 @@ __all__ = [
     "ShellSetEnv",
     "ShellUnsetEnv",
     "ShellWait",
-    "StageResource",
     "ToolParameters",
 ]
 
@@ -43,7 +43,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 
 
-class NoParameters(ToolParameters, frozen=True):
+class EmptyParameters(ToolParameters, frozen=True):
     """Nothing."""
 
 
@@ -112,7 +112,7 @@ class SandboxExecute(ToolParameters, frozen=True):
     input: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class StageResource(ToolParameters, frozen=True):
+class CopyResource(ToolParameters, frozen=True):
     """The shared file to copy, and where to."""
 
     sourcePath: Path

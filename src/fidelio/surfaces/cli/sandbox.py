@@ -71,10 +71,10 @@ class SandboxUse(msgspec.Struct, frozen=True):
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, person: str = "") -> dict[str, Any]:
         """Call a tool and return its output. `person` allows the call, on record, where it needs a yes."""
-        outcome = await self.service.call(self.session, tool, arguments, has_asked=True)
+        outcome = await self.service.call(self.session, tool, arguments, waits=False)
         if isinstance(outcome, WaitingForPerson):
             await (await self.app.inbox()).answer(outcome.request, "allow", by=person or require_person(), channel="cli")
-            outcome = await self.service.call(self.session, tool, arguments, has_asked=True)
+            outcome = await self.service.call(self.session, tool, arguments, waits=False)
         return _read_outcome(outcome)
 
 

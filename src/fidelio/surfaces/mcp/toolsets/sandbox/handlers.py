@@ -39,7 +39,7 @@ class SandboxToolset(ToolHandlers):
         # A client that can ask its user does so at once. Another repeats the call, which then waits for the inbox.
         asks = context.can_elicit and not await context.explain_silence()
         try:
-            outcome = await service.call(session, tool.name, arguments, has_asked=asks)
+            outcome = await service.call(session, tool.name, arguments, waits=not asks)
         except SessionNotFound:
             # It was deleted or ended while this server runs: the next call looks its name up again.
             self._session_ids.pop(name, None)
