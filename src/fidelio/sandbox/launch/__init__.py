@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from fidelio.errors.runtime import SandboxUnavailable
+from fidelio.errors import Command, Hint, SandboxUnavailable
 from fidelio.sandbox.cgroups import create_group
 from fidelio.sandbox.directory import empty_directory, host_uid, may_switch_user
 from fidelio.sandbox.launch.bubblewrap import build_arguments, find_bubblewrap
@@ -185,11 +185,12 @@ def _build_landlock(prepared: _Preparation) -> LaunchCommand:
     if spec.network != "none":
         raise SandboxUnavailable(
             f"Network '{spec.network}' is not available at the isolation level 'landlock'.",
-            remedy="Use network 'none', or see `fidelio doctor` for a better level.",
+            remedy=Hint("Use network 'none'; ", Command("doctor"), " says how to get a better level."),
         )
     if "-c" not in program:
         raise SandboxUnavailable(
-            "The isolation level 'landlock' runs no programs.", remedy="See `fidelio doctor` for a better level."
+            "The isolation level 'landlock' runs no programs.",
+            remedy=Hint(Command("doctor"), " says how to get a better level."),
         )
     refuse_visible_home(spec)
     code = program.index("-c") + 1
