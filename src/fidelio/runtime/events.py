@@ -37,6 +37,8 @@ DIRECTORY_REBUILT = "resource.directory_rebuilt"
 PROJECT_APPLIED = "project.applied"
 
 ENVIRONMENT_DEFINED = "environment.defined"
+ENVIRONMENT_PREPARING = "environment.preparing"
+ENVIRONMENT_FAILED = "environment.preparation_failed"
 ENVIRONMENT_PREPARED = "environment.prepared"
 VAULT_CHANGED = "vault.changed"
 # Refers to the sealed value. It is redacted when the value is replaced; the change stays on record.

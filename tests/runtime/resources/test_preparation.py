@@ -6,12 +6,14 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fidelio.errors import EnvironmentProblem
+from fidelio.errors import ChainBroken, EnvironmentProblem
+from fidelio.ledger.audit import verify_all
 from fidelio.runtime.environments import Environment, Environments, EnvironmentVersion
 from fidelio.runtime.environments.preparation import MAX_MINUTES, MOUNT, find_prepared
 from fidelio.sandbox.model import SandboxSpec
@@ -177,3 +179,17 @@ async def test_a_setup_without_an_end_is_given_up(bench: Bench, shell: FakeShell
     assert await find_prepared(bench.context, chosen)
     assert len(shell.runs) == 2
     assert leftovers(bench) == []
+
+
+@proves("runtime.environment-setup")
+async def test_a_setup_and_its_failure_are_events_so_that_the_store_verifies(bench: Bench, shell: FakeShell) -> None:
+    environments = Environments(bench.context)
+    for setup in ("exit 3", "echo hi > tool"):
+        chosen = await environments.define("build", Environment(setup=setup), by="anna")
+        with suppress(EnvironmentProblem):
+            await find_prepared(bench.context, chosen)
+
+    (verdict,) = [verdict async for verdict in verify_all(bench.ledger)]
+
+    assert not isinstance(verdict, ChainBroken)
+    assert verdict.holds, verdict.problems

@@ -243,9 +243,15 @@ async def _load(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
 async def _save(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, setup: Setup | None, expect: int) -> None:
     text = None if setup is None else msgspec.json.encode(setup).decode()
     document = PutDocument(space=_space(store), path=_path(chosen), text=text, expect=expect)
-    is_ready = setup is not None and setup.is_ready
-    events = (NewEvent(type=e.ENVIRONMENT_PREPARED, body={"name": chosen.name, "version": chosen.version}),) if is_ready else ()
-    await context.ledger.commit(store.change(*events, documents=(document,)))
+    # Without an event of its own a stored document does not verify.
+    event = NewEvent(type=_event_type(setup), body={"name": chosen.name, "version": chosen.version})
+    await context.ledger.commit(store.change(event, documents=(document,)))
+
+
+def _event_type(setup: Setup | None) -> str:
+    if setup is None:
+        return e.ENVIRONMENT_FAILED
+    return e.ENVIRONMENT_PREPARED if setup.is_ready else e.ENVIRONMENT_PREPARING
 
 
 async def _forget(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup) -> None:
