@@ -31,6 +31,7 @@ from fidelio.runtime.permissions.approvals import describe_waiting, digest_call,
 from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide
 from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.specs import build_spec
+from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
@@ -89,7 +90,8 @@ class Calls:
 
     async def _load(self, session: str) -> LoadedRuntime:
         loaded = await self._context.unit.load(session)
-        if loaded.record.status == "terminated" or loaded.record.role != "session":
+        refuse_store(loaded)
+        if loaded.record.status == "terminated":
             raise SessionNotFound(f"Session {session} has ended.", remedy="Start another one with another name.")
         return loaded
 
@@ -118,9 +120,9 @@ class Calls:
         approval = call.record.find_approval(digest)
         if approval is None:
             return await self._open_request(call, resolved, preparation, digest)
+        if approval.state != "denied" and approval.expires <= self._context.clock():
+            return await self._end_approval(call, resolved, approval, "expired" if approval.state == "open" else "unused")
         if approval.state == "open":
-            if approval.expires <= self._context.clock():
-                return await self._end_approval(call, resolved, approval, "expired")
             if waits and await self._wait_for_answer(approval.request):
                 raise ApprovalChanged
             return WaitingForPerson(approval.request, describe_waiting(approval, resolved.name))
@@ -158,8 +160,10 @@ class Calls:
         sentences = {
             "denied": f"A person denied this call; nothing was executed.{message}",
             "expired": "Nobody answered the request within 24 hours, which counts as a denial; nothing was executed.",
+            "unused": "A person allowed this call, but it was not made within 24 hours of the request; nothing was executed.",
         }
-        error = ToolRefused(sentences[why], remedy="Find another way, or ask the person.", reason=f"permission_{why}")
+        reason = "permission_denied" if why == "denied" else "permission_expired"
+        error = ToolRefused(sentences[why], remedy="Find another way, or ask the person.", reason=reason)
         closes = (expire_request(approval.request),) if why == "expired" else ()
         await self._journal.commit_result(
             call, resolved.name, resolved.arguments, result := describe_error(error), closes=closes

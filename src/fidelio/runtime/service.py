@@ -22,6 +22,7 @@ from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
+from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
@@ -86,6 +87,7 @@ class RuntimeService:
         """End a session: its sandbox and everything in it, and what it asks for. Its record stays."""
 
         def end(current: LoadedRuntime) -> SessionDecision[None] | None:
+            refuse_store(current)
             if current.record.status == "terminated":
                 return None
             open_requests = [name for name, approval in current.record.approvals.items() if approval.state == "open"]
@@ -98,7 +100,8 @@ class RuntimeService:
     async def delete_session(self, session: str, *, by: str, reason: str) -> None:
         """End a session, erase its record, then remove its files: as long as the record names them, they can be found."""
         context, record = self.context, (await self.load(session)).record
-        await self.end_session(session, by=by)
+        if record.role == "session":
+            await self.end_session(session, by=by)
         last_seq = (await context.ledger.session(session)).last_seq
         await context.ledger.erase([session], actor=by, reason=reason, expect={session: last_seq})
         await asyncio.to_thread(_remove_files, context.home.path / "sandboxes", record.directory)
@@ -120,7 +123,11 @@ class RuntimeService:
         await self._append(session, NewEvent(type=e.CONFIGURED, body={"policies": {tool: policy}}, actor=by))
 
     async def _append(self, session: str, event: NewEvent) -> None:
-        await self.context.unit.update(session, lambda _: SessionDecision(None, events=(event,)))
+        def append(current: LoadedRuntime) -> SessionDecision[None]:
+            refuse_store(current)
+            return SessionDecision(None, events=(event,))
+
+        await self.context.unit.update(session, append)
 
     async def _create(self, request: SessionRequest, namespace: str) -> str:
         await self.vaults.require(request.vaults)

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from fidelio.errors import SessionExists, SessionNotFound
+from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.ledger.model import Change, NewEvent, NewSession, PutDocument, Session
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 StoreKind = Literal["substrate", "environments", "vaults"]
 _HOME_WIDE = "home"
@@ -69,6 +69,14 @@ async def open_store(context: RuntimeContext, kind: StoreKind, *, project: str =
     except SessionExists:
         # Another process was faster.
         return _to_store(kind, await context.ledger.session_by_name(name, namespace=namespace))
+
+
+def refuse_store(session: LoadedRuntime) -> None:
+    """Refuse what only a session can do or have done to it: calls, permissions, an end."""
+    if session.record.role == "store":
+        raise UsageProblem(
+            f"Session {session.id} is a store: it keeps what several sessions share.", remedy="Name a session of an agent."
+        )
 
 
 def shared_directory(context: RuntimeContext, store: Store, area: str) -> Path:

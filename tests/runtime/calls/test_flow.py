@@ -16,6 +16,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import Environment
 from fidelio.runtime.record import RuntimeRecords
 from fidelio.runtime.service import SessionRequest
+from fidelio.runtime.stores import find_store, open_store
 from fidelio.sandbox.model import ConnectionEntry, Ending
 from tests.runtime.calls.conftest import DONE, Session
 from tests.support import proves
@@ -259,6 +260,23 @@ async def test_a_long_output_and_a_short_one_after_it_are_written_whole(session:
         await session.finish("shell_run", command="make")
 
         assert len(json.loads(file.read_text())["lastCommand"]["stdout"]) == size
+
+
+@proves("runtime.sessions")
+async def test_a_store_takes_no_calls_and_is_not_ended_as_if_it_were_a_session(session: Session) -> None:
+    store = await open_store(session.service.context, "vaults")
+
+    for refused in (
+        session.service.call(store.id, "read", {"path": "a"}),
+        session.service.end_session(store.id, by="person:ada"),
+        session.service.set_policy(store.id, "shell_run", "always_allow", by="person:ada"),
+    ):
+        with pytest.raises(UsageProblem, match="is a store"):
+            await refused
+
+    assert [event.type for event in await session.ledger.events(store.id)] == [e.STARTED]
+    await session.service.delete_session(store.id, by="person:ada", reason="nobody needs it")
+    assert await find_store(session.service.context, "vaults") is None
 
 
 @proves("runtime.record")
