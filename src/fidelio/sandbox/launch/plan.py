@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from fidelio.errors.runtime import SandboxUnavailable
+from fidelio.errors import Command, Hint, SandboxUnavailable
 from fidelio.sandbox.directory import PROXY_SOCKET
 from fidelio.sandbox.launch.library import HOME, LIBRARY, NETWORK_FILES, OWN_PYTHON, find_interpreter, find_system_files
 from fidelio.sandbox.model import RUNTIME, RUNTIME_LINK, WORKSPACE, Mount, SandboxSpec
@@ -190,7 +190,7 @@ def refuse_visible_home(spec: SandboxSpec) -> None:
     if found:
         raise SandboxUnavailable(
             f"The directory for {found.path} contains the home of Fidelio, and the isolation level 'landlock' cannot hide it.",
-            remedy="Mount a copy, or see `fidelio doctor` for a better level.",
+            remedy=Hint("Mount a copy; ", Command("doctor"), " says how to get a better level."),
         )
 
 

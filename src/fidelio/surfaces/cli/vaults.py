@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.vaults import MAX_VALUE, describe_vault
 from fidelio.surfaces.cli.context import (
@@ -65,7 +65,8 @@ def _read_value() -> str:
         return str(click.prompt("Value", hide_input=True, err=True))
     value = sys.stdin.read(MAX_VALUE + 2)
     if not value.strip():
-        raise UsageProblem("Standard input is empty.", remedy="Send the value: fidelio vaults add NAME < FILE")
+        remedy = Hint("Send the value: ", Command("vaults", "add", "NAME"), " < FILE")
+        raise UsageProblem("Standard input is empty.", remedy=remedy)
     return value.removesuffix("\n").removesuffix("\r")
 
 
