@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.errors import (
     DocumentConflict,
@@ -34,7 +35,7 @@ from fidelio.runtime.specs import build_spec
 from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import DEFINITIONS
-from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
+from fidelio.runtime.tools.model import HIDDEN, LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
 from fidelio.sandbox.commands.projection import Projection, project
 from fidelio.sandbox.model import SandboxSpec
 
@@ -110,6 +111,7 @@ class Calls:
         decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now)
         if decision.access == "project" and projection is not None:
             inner = resolve_call(projection.tool, projection.arguments, tools)
+            inner = replace(inner, name=resolved.name, called_with=resolved.called_with)
             return await self._attempt(call.session, inner, tools, waits=waits)
         if decision.access == "allow":
             return await self._run(call, resolved, preparation, None)
@@ -166,7 +168,7 @@ class Calls:
         error = ToolRefused(sentences[why], remedy="Find another way, or ask the person.", reason=reason)
         closes = (expire_request(approval.request),) if why == "expired" else ()
         await self._journal.commit_result(
-            call, resolved.name, resolved.arguments, result := describe_error(error), closes=closes
+            call, resolved.name, resolved.called_with, result := describe_error(error), closes=closes
         )
         await write_artifacts(call)
         return Finished(result.output, is_error=True)
@@ -175,7 +177,7 @@ class Calls:
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, approval: ApprovalRecord | None
     ) -> Finished:
         if not resolved.is_read_only or approval is not None:
-            await self._journal.commit_intent(call, resolved.name, resolved.arguments, preparation, approval)
+            await self._journal.commit_intent(call, resolved.name, resolved.called_with, preparation, approval)
         else:
             call.noted.extend(preparation.events)
             call.noted_blobs.extend(preparation.blobs)
@@ -188,12 +190,12 @@ class Calls:
 
     async def _finish(self, call: ToolCall, resolved: ResolvedCall, result: ToolResult) -> Finished:
         try:
-            await self._journal.commit_result(call, resolved.name, resolved.arguments, result)
+            await self._journal.commit_result(call, resolved.name, resolved.called_with, result)
         except DocumentConflict as conflict:
             # The write of a shared file is this very commit: another session was faster, and nothing of it is stored.
             refused = ToolRefused(conflict.sentence, remedy="Compare again.", reason="precondition_failed", retryable=True)
             result = describe_error(refused)
-            await self._journal.commit_result(call, resolved.name, resolved.arguments, result)
+            await self._journal.commit_result(call, resolved.name, resolved.called_with, result)
         await write_artifacts(call)
         return Finished(result.output, is_error=result.is_error)
 
@@ -204,7 +206,9 @@ class Calls:
         definition = DEFINITIONS.get(tool, DEFINITIONS["sandbox_execute"])
         call = ToolCall(self._context, loaded, new_id("toolu_", 20), definition, NO_SANDBOX, tools)
         result = describe_error(error)
-        await self._journal.commit_result(call, tool[:200], arguments, result)
+        # Nobody knows what the arguments of an unknown tool are; one of a misspelt tool may be a secret.
+        known = arguments if tool in DEFINITIONS else dict.fromkeys(arguments, HIDDEN)
+        await self._journal.commit_result(call, tool[:200], known, result)
         return Finished(result.output, is_error=True)
 
 

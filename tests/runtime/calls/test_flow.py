@@ -103,6 +103,19 @@ async def test_an_action_asks_exactly_as_its_tool_does_and_shares_its_approval(s
     assert (await session.service.load(session.id)).record.shell.commands[0].command == "make"
 
 
+@proves("runtime.actions", "runtime.policy")
+async def test_the_record_has_the_call_as_it_was_made(session: Session) -> None:
+    """The name of the action is not lost, and a projected command is not recorded as a call of another tool."""
+    await session.finish("sandbox_execute", name="stat", input={"path": "/workspace"})
+    await session.service.set_policy(session.id, "shell_run", "auto", by="person:ada")
+    await session.finish("shell_run", command="cat a")
+
+    calls = [event.body for event in await session.ledger.events(session.id, types=(e.TOOL_USE,))]
+    recorded = [(body["name"], json.loads(body["input"]["text"])) for body in calls]
+    assert recorded[0] == ("sandbox_execute", {"name": "stat", "input": {"path": "/workspace"}})
+    assert (recorded[1][0], recorded[1][1]["command"]) == ("shell_run", "cat a")
+
+
 @proves("runtime.actions")
 async def test_an_action_without_a_tool_runs_as_it_is(session: Session) -> None:
     done = await session.finish("sandbox_execute", name="stat", input={"path": "/workspace"})

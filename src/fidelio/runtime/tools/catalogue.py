@@ -31,9 +31,14 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
 
 
 class ResolvedCall(msgspec.Struct, frozen=True):
-    """A call whose arguments are valid. `name` is the tool that was called, `definition` what is carried out."""
+    """A call whose arguments are valid.
+
+    `name` and `called_with` are the call as it was made and is recorded, `definition` and `arguments` what is carried out. Its
+    permission is that of `definition`.
+    """
 
     name: str
+    called_with: msgspec.Struct
     definition: ToolDefinition
     arguments: msgspec.Struct
     implementation: Implementation
@@ -50,7 +55,7 @@ def resolve_call(tool: str, arguments: Mapping[str, Any], tools: frozenset[str])
     valid = read_arguments(tool, definition.parameters, arguments)
     if isinstance(valid, SandboxExecute):
         return _resolve_action(valid)
-    return ResolvedCall(tool, definition, valid, IMPLEMENTATIONS[tool], definition.read_only)
+    return ResolvedCall(tool, valid, definition, valid, IMPLEMENTATIONS[tool], definition.read_only)
 
 
 def _resolve_action(call: SandboxExecute) -> ResolvedCall:
@@ -62,9 +67,9 @@ def _resolve_action(call: SandboxExecute) -> ResolvedCall:
     if twin := TOOL_OF_ACTION.get(call.name):
         definition = DEFINITIONS[twin]
         valid = read_arguments(f"{name} {call.name}", definition.parameters, call.input)
-        return ResolvedCall(name, definition, valid, IMPLEMENTATIONS[twin], definition.read_only)
+        return ResolvedCall(name, call, definition, valid, IMPLEMENTATIONS[twin], definition.read_only)
     valid = read_arguments(f"{name} {call.name}", action.parameters, call.input)
-    return ResolvedCall(name, DEFINITIONS[name], valid, implement_action(action), _only_reads(action))
+    return ResolvedCall(name, call, DEFINITIONS[name], valid, implement_action(action), _only_reads(action))
 
 
 def _only_reads(action: Action) -> bool:
