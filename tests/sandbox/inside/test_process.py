@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import random
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import SandboxLost, SandboxUnavailable
-from fidelio.sandbox.model import LevelReport
+from fidelio.sandbox.launch.library import INSIDE
+from fidelio.sandbox.levels import try_level
+from fidelio.sandbox.model import Level, LevelReport
 from fidelio.sandbox.process import SandboxProcess
 from tests.sandbox.inside.launching import (
     Sandbox,
@@ -24,6 +27,7 @@ from tests.sandbox.inside.launching import (
     make_spec,
 )
 from tests.support import proves
+from tests.support.parts import require_part
 
 # A pid 1 that a command has taken over: it answers the configuration and then as the test says.
 _HOSTILE = """
@@ -154,3 +158,30 @@ async def test_killing_pid_1_at_any_moment_leaves_nothing_and_every_call_gets_an
 
     assert all(isinstance(result, (dict, SandboxLost)) for result in results)
     assert any(isinstance(result, SandboxLost) for result in results)
+
+
+@proves("sandbox.requests", "sandbox.one-shot", "sandbox.shell-state")
+@pytest.mark.parametrize("level", ["bubblewrap", "namespaces", "landlock"])
+async def test_every_level_runs_what_it_offers_and_refuses_the_rest(tmp_path: Path, level: Level) -> None:
+    if problem := await asyncio.to_thread(try_level, level):
+        require_part(f"the level {level}", problem)
+    process = await SandboxProcess.start(make_spec(tmp_path), LevelReport(level, ""))
+    sandbox = Sandbox(process, tmp_path)
+    try:
+        await sandbox.call("write_text", path="file", content="text\n")
+        assert (await sandbox.call("grep_text", path=".", query="tex"))["count"] == 1
+        if level == "landlock":
+            for action in ("run_command", "run_shell", "exec_persistent_shell", "open_persistent_shell"):
+                assert await sandbox.refuse(action, command="true", argv=["/bin/true"]) == "not_offered"
+            assert not (await sandbox.call("inspect_persistent_shell"))["alive"]
+        else:
+            assert (await sandbox.run("cat file"))["stdout"] == "text\n"
+            assert (await sandbox.execute("cat file"))["stdout"] == "text\n"
+    finally:
+        await process.close()
+
+
+@proves("sandbox.requests")
+def test_the_files_inside_are_valid_for_the_oldest_interpreter_that_runs_them() -> None:
+    for file in sorted(INSIDE.glob("*.py")):
+        assert isinstance(ast.parse(file.read_text(), file.name, feature_version=(3, 9)), ast.Module)

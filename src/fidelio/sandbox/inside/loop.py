@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+# A larger buffer would be mapped and unmapped for each read.
 _PIECE = 64 << 10
 _MAX_EVENTS = 64
 
@@ -111,8 +112,7 @@ class EventLoop:
             # An earlier callback of this turn may have closed it.
             if callback is not None:
                 callback()
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
+        while self._timers and self._timers[0][0] <= time.monotonic():
             heapq.heappop(self._timers)[2].run()
 
     def _seconds_to_wait(self) -> float:
@@ -194,10 +194,9 @@ class QueuedWriter:
     def write(self, data: bytes) -> None:
         if not self.is_open or self._is_closing:
             return
-        if not self._queue:
-            data = data[self._try(data) :]
-        if data and self.is_open:
-            self._queue += data
+        sent = 0 if self._queue else self._try(data)
+        if sent < len(data) and self.is_open:
+            self._queue += data[sent:]
             self._loop.watch(self.descriptor, WRITE, self._flush)
 
     def close(self) -> None:

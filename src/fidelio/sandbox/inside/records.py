@@ -20,6 +20,8 @@ from fidelio.sandbox.inside.ring import RING_BYTES, Ring, Text
 from fidelio.sandbox.inside.supervisor import Ending
 
 Output = dict[str, Any]
+# `json.dumps` with options makes a new encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 MAX_RECORDS = 32
 # Only the latest commands keep all of their output: 32 commands of 2 MiB would be a large part of the memory.
 _WHOLE_RECORDS = 4
@@ -42,6 +44,9 @@ class ActionRequest:
     def fail(self, failure: Failure) -> None:
         self.answer(encode_failure(failure))
 
+    def fail_with(self, error: Failure | OSError) -> None:
+        self.fail(error if isinstance(error, Failure) else failure_of(error, "The sandbox"))
+
     def answer(self, message: bytes) -> None:
         send, self._send = self._send, None
         if send is not None:
@@ -51,10 +56,8 @@ class ActionRequest:
         """Carry out a part of the action. What goes wrong is the answer."""
         try:
             action()
-        except Failure as failure:
-            self.fail(failure)
-        except OSError as error:
-            self.fail(failure_of(error, "The sandbox"))
+        except (Failure, OSError) as error:
+            self.fail_with(error)
 
 
 class CommandState:
@@ -169,11 +172,11 @@ class CommandLog:
 
 
 def encode_reply(output: Output) -> bytes:
-    return json.dumps({"ok": True, "output": output}, separators=(",", ":")).encode("ascii")
+    return _encode({"ok": True, "output": output}).encode("ascii")
 
 
 def encode_failure(failure: Failure) -> bytes:
-    return json.dumps({"ok": False, "error": failure.as_error()}).encode("ascii")
+    return _encode({"ok": False, "error": failure.as_error()}).encode("ascii")
 
 
 def describe_ending(ending: Ending) -> Output:

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from fidelio.sandbox.inside import proxy_forwarder
@@ -38,12 +39,15 @@ from fidelio.sandbox.inside.tree import PlainTree, Tree
 
 # Beyond so many bytes of replies that the host has not read, no further request is read.
 _MAX_UNSENT = 64 << 20
-_PIECE = 256 << 10
 _SCAN_SECONDS = 10.0
 # Variables of the sandbox that commands get besides those of their caller.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "SHELL")
-_NO_COMMANDS = "This sandbox carries out file actions only, because the machine cannot isolate commands. The doctor of Fidelio says what it lacks."
+_NO_COMMANDS = (
+    "This sandbox carries out file actions only, because the machine cannot isolate commands. "
+    "The doctor of Fidelio says what it lacks."
+)
 
+_decode = json.JSONDecoder().decode
 Handler = Callable[[ActionRequest], None]
 
 
@@ -98,7 +102,7 @@ class InsideServer:
 
     def _receive(self) -> None:
         try:
-            data = read_available(self._descriptor, _PIECE)
+            data = read_available(self._descriptor)
             frames = self._frames.feed(data) if data else []
         except (OSError, FrameTooLarge):
             data, frames = b"", []
@@ -109,9 +113,11 @@ class InsideServer:
             self._dispatch(number, payload)
 
     def _dispatch(self, number: int, payload: bytes) -> None:
-        request = ActionRequest({}, lambda message: self._send(number, message))
+        request = ActionRequest({}, partial(self._send, number))
         try:
-            request.attempt(lambda: self._carry_out(request, payload))
+            self._carry_out(request, payload)
+        except (Failure, OSError) as error:
+            request.fail_with(error)
         except Exception as error:  # noqa: BLE001  # an outermost boundary: an action must not end the sandbox
             sys.excepthook(*sys.exc_info())
             request.fail(Failure("internal_error", f"The action failed: {type(error).__name__}. This is a defect of Fidelio."))
@@ -194,7 +200,8 @@ def _explain_scan(status: int, was_too_slow: bool) -> Failure:
 
 def _parse_request(payload: bytes) -> tuple[str, Output]:
     try:
-        message = json.loads(payload)
+        # `json.loads` looks for the encoding of bytes first, which takes longer than a small request.
+        message = _decode(payload.decode("utf-8"))
     except (ValueError, RecursionError):
         raise Failure("invalid_request", "The request is not JSON.") from None
     action = message.get("action") if isinstance(message, dict) else None

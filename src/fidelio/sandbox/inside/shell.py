@@ -93,14 +93,14 @@ class PersistentShell:
 
     def execute(self, record: CommandState, changes: Changes) -> None:
         """Run a command. The shell must be alive and idle."""
+        self._streams.reset()
+        self._streams.renew_input()
         self.current = self._latest = record
         self._count += 1
         self._number += 1
         self._is_interrupt_due = False
         self._last_command_at = record.started_at
         self._started_ticks = time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND
-        self._streams.reset()
-        self._streams.renew_input()
         self._control.write(encode_command(self._number, record.command, changes))
 
     def interrupt(self) -> None:

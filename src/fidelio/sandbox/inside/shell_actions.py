@@ -117,8 +117,8 @@ class ShellActions:
             )
             raise Failure("shell_busy", sentence, retryable=True)
         record.details = lambda: self._describe_record(shell, record)
-        self._log.add(record)
         shell.execute(record, changes)
+        self._log.add(record)
         self._wait(request, record, "waitMs", 15_000)
 
     def _wait(self, request: ActionRequest, record: CommandState, name: str, default: int) -> None:
