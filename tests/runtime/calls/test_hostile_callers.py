@@ -1,0 +1,35 @@
+"""An agent that wants more than a person has allowed, or wants a person to read something else than what would run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fidelio.errors import PersonNeeded
+from fidelio.runtime import events as e
+from fidelio.runtime.calls import Finished
+from fidelio.runtime.tools.definitions import SANDBOX_TOOL_NAMES
+from fidelio.runtime.tools.model import event
+from tests.runtime.calls.conftest import Session
+from tests.support import proves
+
+RUN = {"command": "make install", "cwd": "/workspace"}
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+async def read_question(session: Session, tool: str, **arguments: Any) -> str:
+    return (await session.ledger.request(await session.ask(tool, **arguments))).question
+
+
+@proves("runtime.approval-once")
+async def test_an_approval_that_was_kept_for_a_day_is_not_used(session: Session) -> None:
+    request = await session.ask("shell_run", **RUN)
+    await session.answer(request, "allow")
+    session.clock.now += DAY_MS
+
+    expired = await session.finish("shell_run", **RUN)
+
+    assert expired.output["error"]["code"] == "permission_expired"
+    assert session.ran == []
+    assert await session.ask("shell_run", **RUN) != request
