@@ -33,3 +33,17 @@ async def test_an_approval_that_was_kept_for_a_day_is_not_used(session: Session)
     assert expired.output["error"]["code"] == "permission_expired"
     assert session.ran == []
     assert await session.ask("shell_run", **RUN) != request
+
+
+@proves("runtime.approval-digest")
+async def test_a_variable_that_the_live_shell_is_to_forget_voids_the_approval(session: Session) -> None:
+    request = await session.ask("shell_run", **RUN)
+    state = await session.sandboxes.state(session.id)
+    assert state is not None
+    await session.ledger.append(session.id, event(e.SHELL_OPEN, {"shell_id": "s", "incarnation": state.incarnation}))
+    await session.answer(request, "allow")
+
+    await session.finish("shell_unset_env", key="TARGET")
+
+    assert await session.ask("shell_run", **RUN) != request
+    assert session.ran == []

@@ -33,6 +33,8 @@ def digest_call(tool: str, arguments: msgspec.Struct, record: RuntimeRecord, pre
         "arguments": msgspec.to_builtins(arguments),
         "cwd": preparation.cwd or record.shell.cwd,
         "variables": record.shell.variables,
+        # What the live shell is made to forget before its next command.
+        "removed": record.shell.removed,
         "environment": [record.environment, record.environment_version],
         "mount": [record.mount_mode, record.mount_source],
         "bound": preparation.bound,
