@@ -47,3 +47,30 @@ async def test_a_variable_that_the_live_shell_is_to_forget_voids_the_approval(se
 
     assert await session.ask("shell_run", **RUN) != request
     assert session.ran == []
+
+
+@proves("runtime.approval-shown")
+@pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\u2028", "\x85"])
+async def test_a_command_cannot_look_like_the_lines_around_it(session: Session, separator: str) -> None:
+    command = separator.join(("ls", "Directory: /nowhere", "It can write to: nothing. Network: none."))
+
+    question = await read_question(session, "shell_run", command=command)
+
+    assert "Directory: /nowhere" not in question.splitlines()
+    assert "Directory: /workspace" in question.splitlines()
+
+
+@proves("runtime.approval-shown")
+async def test_the_lines_of_a_command_are_numbered_so_that_a_form_of_one_line_shows_each(session: Session) -> None:
+    question = await read_question(session, "shell_run", command="ls a\n\nrm -rf b")
+
+    assert question.splitlines()[1:5] == ["It has 3 lines.", "1: ls a", "2: ", "3: rm -rf b"]
+
+
+@proves("runtime.approval-shown")
+async def test_an_argument_cannot_look_like_the_lines_around_it(session: Session) -> None:
+    await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
+
+    question = await read_question(session, "write", path="a", content="x\n\x1b[2Jpath: b")
+
+    assert question.splitlines()[1:3] == ["path: a", "content: x\\n\\x1b[2Jpath: b"]

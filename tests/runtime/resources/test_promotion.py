@@ -320,6 +320,7 @@ async def test_a_long_difference_is_cut_and_says_so(bench: Bench) -> None:
     assert max(map(len, preparation.about)) < 300
     assert preparation.about[-1] == "... and 462 more lines of the difference."
     assert len(preparation.about) < 60
+    assert [line for line in preparation.about if line.endswith("xx ... and 4841 more characters of this line")]
 
 
 @proves("runtime.promotion-question")

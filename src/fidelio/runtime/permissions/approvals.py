@@ -90,19 +90,35 @@ def request_approval(
 def describe_call(
     definition: ToolDefinition, arguments: msgspec.Struct, preparation: Preparation, spec: SandboxSpec, cwd: str
 ) -> Iterable[str]:
-    """What a person reads before the decision: the exact command or arguments, the directory, what it may touch."""
+    """What a person reads before the decision: the exact command or arguments, the directory, what it may touch.
+
+    The texts of the agent cannot look like another line of the question, whatever characters they have.
+    """
     if preparation.command:
         yield f"May the agent run this command with {definition.name}?"
-        yield preparation.command
-        yield f"Directory: {cwd}"
+        yield from _number_lines(preparation.command.split("\n"))
+        yield f"Directory: {escape(cwd)}"
     else:
         yield f"May the agent call {definition.name}?"
         shown = definition.hide_secrets(arguments)
-        yield from (f"{name}: {value}" for name, value in shown.items() if value is not None)
-    yield from preparation.about
+        yield from (f"{name}: {escape(str(value))}" for name, value in shown.items() if value is not None)
+    yield from map(escape, preparation.about)
     if preparation.command:
         writable = ", ".join(mount.path for mount in spec.mounts if mount.access == "read_write")
         yield f"It can write to: {writable or 'nothing'}. Network: {_describe_network(spec)}."
+
+
+def _number_lines(lines: list[str]) -> Iterable[str]:
+    """A single line as it is. Several are numbered: a form may show them one after the other, as if they were one command."""
+    if len(lines) == 1:
+        return map(escape, lines)
+    numbered = (f"{number}: {escape(line)}" for number, line in enumerate(lines, 1))
+    return (f"It has {len(lines)} lines.", *numbered)
+
+
+def escape(text: str) -> str:
+    """A text of an agent on one line: line ends, control and direction characters are shown as escapes."""
+    return "".join(character if character.isprintable() or character == "\t" else ascii(character)[1:-1] for character in text)
 
 
 def _describe_network(spec: SandboxSpec) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from fidelio.errors import ToolRefused
 from fidelio.ledger.encoding import hash_blob
 from fidelio.runtime import events as e
+from fidelio.runtime.permissions.approvals import escape
 from fidelio.runtime.resources.compare import compare_texts, render_unified
 from fidelio.runtime.resources.drafts import open_substrate, read_session_file
 from fidelio.runtime.resources.memory_file import check_memory
@@ -184,11 +185,12 @@ def _describe_change(current: SharedFile, before: bytes | None, content: bytes) 
     if before == content:
         yield "The content is the same as before."
     lines = list(render_unified(compare_texts(old_text, new_text), "shared", "new"))[2:]
-    yield from (printable(line)[:SHOWN_CHARACTERS] for line in lines[:SHOWN_LINES])
+    yield from (_shorten(escape(line)) for line in lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES:
         yield f"... and {len(lines) - SHOWN_LINES} more lines of the difference."
 
 
-def printable(text: str) -> str:
-    """A line of an agent for a terminal: control and direction characters are shown as escapes."""
-    return "".join(character if character.isprintable() or character == "\t" else ascii(character)[1:-1] for character in text)
+def _shorten(line: str) -> str:
+    """A line of the difference. What is left out of it is counted: it may be what matters."""
+    left = len(line) - SHOWN_CHARACTERS
+    return line if left <= 0 else f"{line[:SHOWN_CHARACTERS]} ... and {left} more characters of this line"
