@@ -25,6 +25,8 @@ from fidelio.processes.caller import identify_process
 
 WAIT_SECONDS = 30.0
 LONGEST_TEXT = 20_000
+# Characters of a question that a form shows as a whole, with some room for escapes.
+LONGEST_IN_FORM = 2_000
 _NO_OPTION: Json = {"id": ""}
 
 
@@ -125,6 +127,12 @@ def _check_person(request: Request, channel: str) -> None:
     if request.kind == APPROVAL and assurance_of(channel) in ("relayed", "timer"):
         raise PersonNeeded(
             f"Request {request.id} asks whether a tool may run. Only a person may answer it.",
+            remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
+            request=request.id,
+        )
+    if request.kind == APPROVAL and channel == "elicited" and len(request.question) > LONGEST_IN_FORM:
+        raise PersonNeeded(
+            f"Request {request.id} is too long to be shown as a whole in a form, so it is not answered there.",
             remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
             request=request.id,
         )

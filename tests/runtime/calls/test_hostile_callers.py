@@ -74,3 +74,15 @@ async def test_an_argument_cannot_look_like_the_lines_around_it(session: Session
     question = await read_question(session, "write", path="a", content="x\n\x1b[2Jpath: b")
 
     assert question.splitlines()[1:3] == ["path: a", "content: x\\n\\x1b[2Jpath: b"]
+
+
+@proves("runtime.approval-shown")
+async def test_what_a_form_cannot_show_as_a_whole_is_not_allowed_in_a_form(session: Session) -> None:
+    command = f"echo {'x' * 4_000}; make install"
+    request = await session.ask("shell_run", command=command)
+
+    with pytest.raises(PersonNeeded, match="too long"):
+        await session.answer(request, "allow", channel="elicited")
+    await session.answer(request, "allow")
+
+    assert isinstance(await session.repeat("shell_run", command=command), Finished)
