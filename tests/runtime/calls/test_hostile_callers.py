@@ -86,3 +86,22 @@ async def test_what_a_form_cannot_show_as_a_whole_is_not_allowed_in_a_form(sessi
     await session.answer(request, "allow")
 
     assert isinstance(await session.repeat("shell_run", command=command), Finished)
+
+
+@proves("runtime.arguments")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("permissions_check", {"toolName": "shell_set_env", "toolArgs": {"key": "TOKEN", "value": "hunter2-secret"}}),
+        ("permissions_check", {"toolName": "shell_set_env", "toolArgs": {"value": ["hunter2-secret"]}, "more": 1}),
+        ("sandbox_execute", {"name": "shell_set_env", "input": {"key": "TOKEN", "value": "hunter2-secret"}}),
+        ("shell_setenv", {"key": "TOKEN", "value": "hunter2-secret"}),
+        ("shell_set_env", {"key": "TOKEN", "value": {"value": "hunter2-secret"}}),
+    ],
+)
+async def test_the_value_of_a_variable_of_a_planned_or_misspelt_call_is_in_no_event(
+    session: Session, tool: str, arguments: dict[str, Any]
+) -> None:
+    await session.finish(tool, **arguments)
+
+    assert not [each for each in await session.ledger.events() if "hunter2" in repr(each)]

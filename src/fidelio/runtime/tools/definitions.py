@@ -101,6 +101,8 @@ _SANDBOX = (
         title="Run an action of the sandbox",
         description="Run an action that sandbox_describe lists, by name. The permission is that of the action.",
         parameters=p.SandboxExecute,
+        # It may name a tool that has them.
+        secrets=("value",),
         group="sandbox",
         effects=("sandbox_execute",),
         output=_RESULT,

@@ -55,8 +55,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
     def hide_secrets(self, arguments: Any) -> dict[str, Any]:
         """The arguments of a call as they are recorded and shown."""
-        plain: dict[str, Any] = msgspec.to_builtins(arguments)
-        return {name: HIDDEN if name in self.secrets else value for name, value in plain.items()}
+        plain: dict[str, Any] = _hide(msgspec.to_builtins(arguments), self.secrets)
+        return plain
 
     @property
     def output_schema(self) -> dict[str, Any]:
@@ -166,6 +166,13 @@ class ToolCall(msgspec.Struct):
         if result.error is not None:
             raise ToolRefused(result.error.message, reason=result.error.code, retryable=result.error.retryable)
         return dict(result.output)
+
+
+def _hide(value: Any, secrets: tuple[str, ...]) -> Any:
+    """Hide the named values, also in the arguments of a call that is only planned."""
+    if isinstance(value, dict):
+        return {name: HIDDEN if name in secrets else _hide(inner, secrets) for name, inner in value.items()}
+    return [_hide(inner, secrets) for inner in value] if isinstance(value, list | tuple) else value
 
 
 Prepare = Callable[[ToolCall, Any], Awaitable[Preparation]]

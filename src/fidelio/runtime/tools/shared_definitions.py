@@ -131,6 +131,8 @@ PERMISSION_TOOLS = (
         title="Check a planned call",
         description="Whether a call would run or wait for a person, and which read-only call does the same as a command.",
         parameters=p.PermissionsCheck,
+        # Those of the planned call.
+        secrets=("value",),
         group="permissions",
         effects=_PERMISSIONS,
         output=(
