@@ -9,7 +9,7 @@ import msgspec
 
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION
 from fidelio.runtime.tools.model import Implementation, Policy, Preparation, ToolCall, ToolResult
 from fidelio.sandbox.actions import ACTIONS, Action
 from fidelio.sandbox.commands.allow_list import COMMANDS
@@ -34,7 +34,11 @@ def implement_action(action: Action) -> Implementation:
         output = await call.act(action.name, msgspec.to_builtins(arguments))
         return ToolResult(output=wrap_action(action.name, output))
 
-    return Implementation(run)
+    async def prepare(_: ToolCall, __: Any) -> Preparation:
+        # The arguments do not say which action it is.
+        return Preparation(bound={"action": action.name}, about=(f"Action: {action.name}",))
+
+    return Implementation(run, prepare)
 
 
 def wrap_action(name: str, output: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +85,8 @@ def describe_action(action: Action, record: RuntimeRecord, report: LevelReport) 
 def _find_access(action: Action, record: RuntimeRecord, report: LevelReport) -> str:
     if report.level == "none" or (action.runs_commands and not report.runs_commands):
         return "refused"
-    tool = TOOL_OF_ACTION.get(action.name)
-    return _ACCESS[find_policy(DEFINITIONS[tool], record)] if tool else "allow"
+    tool = PERMISSION_OF_ACTION.get(action.name, "sandbox_execute")
+    return _ACCESS[find_policy(DEFINITIONS[tool], record)]
 
 
 def _summarize(report: LevelReport, spec: SandboxSpec) -> str:

@@ -105,3 +105,40 @@ async def test_the_value_of_a_variable_of_a_planned_or_misspelt_call_is_in_no_ev
     await session.finish(tool, **arguments)
 
     assert not [each for each in await session.ledger.events() if "hunter2" in repr(each)]
+
+
+@proves("runtime.actions")
+async def test_an_action_whose_tool_the_caller_does_not_have_is_refused(session: Session) -> None:
+    tools = SANDBOX_TOOL_NAMES - {"shell_run", "write"}
+
+    for name, given in (("run_shell", {"command": "ls"}), ("write_text", {"path": "a", "content": "x"})):
+        outcome = await session.service.call(session.id, "sandbox_execute", {"name": name, "input": given}, tools=tools)
+        assert isinstance(outcome, Finished)
+        assert outcome.output["error"]["code"] == "unknown_action"
+
+
+@proves("runtime.actions", "runtime.policy")
+@pytest.mark.parametrize(("name", "given"), [("append_text", {"content": "x"}), ("mkdir", {})])
+async def test_an_action_that_writes_asks_where_write_asks_and_is_named(
+    session: Session, name: str, given: dict[str, Any]
+) -> None:
+    await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
+    arguments = {"name": name, "input": {"path": "a", **given}}
+
+    question = await read_question(session, "sandbox_execute", **arguments)
+    checked = await session.finish("permissions_check", toolName="sandbox_execute", toolArgs=arguments)
+
+    assert f"Action: {name}" in question.splitlines()
+    assert checked.output["requiresConfirmation"] is True
+    assert name not in session.sandboxes.actions
+
+
+@proves("runtime.approval-digest")
+async def test_a_yes_to_an_action_is_not_a_yes_to_the_tool_with_the_same_arguments(session: Session) -> None:
+    await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
+    given = {"path": "a", "content": "x"}
+    request = await session.ask("sandbox_execute", name="append_text", input=given)
+
+    await session.answer(request, "allow")
+
+    assert await session.ask("write", **given) != request

@@ -22,7 +22,7 @@ from fidelio.runtime.shell.plans import (
     read_first_alternatives,
     suggest,
 )
-from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOLS, TOOL_OF_ACTION
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, SANDBOX_TOOLS
 from fidelio.runtime.tools.model import ToolDefinition
 from fidelio.sandbox.commands.projection import project
 from fidelio.sandbox.model import RUNTIME_LINK
@@ -46,7 +46,7 @@ class PlannedCall:
     """A call that is only planned: the tool that would be carried out, its command and directory."""
 
     def __init__(self, name: str, arguments: Mapping[str, Any], record: RuntimeRecord) -> None:
-        if name == "sandbox_execute" and (tool := TOOL_OF_ACTION.get(str(arguments.get("name", "")))):
+        if name == "sandbox_execute" and (tool := PERMISSION_OF_ACTION.get(str(arguments.get("name", "")))):
             inner = arguments.get("input")
             name, arguments = tool, inner if isinstance(inner, Mapping) else {}
         self.name = name

@@ -16,7 +16,7 @@ from fidelio.runtime.files import FILE_IMPLEMENTATIONS, implement_action
 from fidelio.runtime.permissions.tools import PERMISSION_IMPLEMENTATIONS
 from fidelio.runtime.resources import IMPLEMENTATIONS as RESOURCE_IMPLEMENTATIONS
 from fidelio.runtime.shell import IMPLEMENTATIONS as SHELL_IMPLEMENTATIONS
-from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import Implementation, ToolDefinition
 from fidelio.runtime.tools.parameters import SandboxExecute
 from fidelio.sandbox.actions import ACTIONS, Action
@@ -54,22 +54,24 @@ def resolve_call(tool: str, arguments: Mapping[str, Any], tools: frozenset[str])
         )
     valid = read_arguments(tool, definition.parameters, arguments)
     if isinstance(valid, SandboxExecute):
-        return _resolve_action(valid)
+        return _resolve_action(valid, tools)
     return ResolvedCall(tool, valid, definition, valid, IMPLEMENTATIONS[tool], definition.read_only)
 
 
-def _resolve_action(call: SandboxExecute) -> ResolvedCall:
+def _resolve_action(call: SandboxExecute, tools: frozenset[str]) -> ResolvedCall:
     name = "sandbox_execute"
-    action = ACTIONS.get(call.name)
+    # An action whose tool the caller does not have is not there either.
+    offered = {action: PERMISSION_OF_ACTION.get(action, name) for action in ACTIONS}
+    action = ACTIONS.get(call.name) if offered.get(call.name) in tools else None
     if action is None:
-        known = ", ".join(sorted(ACTIONS))
+        known = ", ".join(sorted(action for action, tool in offered.items() if tool in tools))
         raise ToolRefused(f"There is no action {call.name!r:.100}.", remedy=f"Use one of: {known}.", reason="unknown_action")
     if twin := TOOL_OF_ACTION.get(call.name):
         definition = DEFINITIONS[twin]
         valid = read_arguments(f"{name} {call.name}", definition.parameters, call.input)
         return ResolvedCall(name, call, definition, valid, IMPLEMENTATIONS[twin], definition.read_only)
     valid = read_arguments(f"{name} {call.name}", action.parameters, call.input)
-    return ResolvedCall(name, call, DEFINITIONS[name], valid, implement_action(action), _only_reads(action))
+    return ResolvedCall(name, call, DEFINITIONS[offered[action.name]], valid, implement_action(action), _only_reads(action))
 
 
 def _only_reads(action: Action) -> bool:

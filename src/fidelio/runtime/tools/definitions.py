@@ -304,3 +304,5 @@ TOOL_OF_ACTION = {
     "wait_persistent_shell": "shell_wait",
     "close_persistent_shell": "shell_close",
 }
+# The tool whose permission an action needs: the tool that it is, or the one that has the same effect.
+PERMISSION_OF_ACTION = {**TOOL_OF_ACTION, "append_text": "write", "mkdir": "write"}
