@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fidelio.errors import ToolRefused
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION
@@ -50,6 +51,8 @@ def summarize(name: str, output: dict[str, Any]) -> str:
     """Say in a line what an action returned."""
     for key in ("entries", "matches"):
         if key in output:
+            if not isinstance(output[key], list):
+                raise ToolRefused(f"The sandbox replied with {key} that are not a list.", reason="bad_reply")
             more = ", and there are more" if output.get("truncated") else ""
             return f"{name}: {len(output[key])} {key}{more}"
     if "totalLineCount" in output:

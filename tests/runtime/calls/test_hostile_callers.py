@@ -142,3 +142,19 @@ async def test_a_yes_to_an_action_is_not_a_yes_to_the_tool_with_the_same_argumen
     await session.answer(request, "allow")
 
     assert await session.ask("write", **given) != request
+
+
+@proves("runtime.arguments")
+@pytest.mark.parametrize(
+    "reply",
+    [{"entries": 1}, {"entries": None, "truncated": {}}, {"matches": 2.5}, {"entries": {"a": 1}}],
+)
+async def test_a_reply_of_another_form_is_an_error_of_the_call_and_nothing_else(
+    session: Session, reply: dict[str, Any]
+) -> None:
+    session.sandboxes.replies["list_dir"] = lambda _: reply
+
+    outcome = await session.finish("sandbox_execute", name="list_dir", input={"path": "/workspace"})
+
+    assert outcome.is_error
+    assert outcome.output["error"]["code"] == "bad_reply"
