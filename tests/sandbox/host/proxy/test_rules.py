@@ -161,6 +161,19 @@ def test_a_plain_request_is_rewritten_for_the_server_alone() -> None:
 
 
 @proves("sandbox.proxy-requests")
+@pytest.mark.parametrize("option", ["content-length", "Content-Length", "close, content-length", "host"])
+def test_a_connection_option_cannot_remove_what_frames_the_request(option: str) -> None:
+    """Without its length the server takes the body for another request, with a Host that nobody has checked."""
+    head = f"POST http://example.org/ HTTP/1.1\r\nHost: example.org\r\nConnection: {option}\r\nContent-Length: 9"
+
+    request = parse_request(head.encode())
+
+    assert request.length == 9
+    assert b"\r\ncontent-length: 9\r\n" in request.head
+    assert request.head.count(b"host: example.org\r\n") == 1
+
+
+@proves("sandbox.proxy-requests")
 @given(st.binary(max_size=400))
 def test_no_request_breaks_the_parser(data: bytes) -> None:
     try:
