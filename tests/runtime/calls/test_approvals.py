@@ -170,7 +170,7 @@ async def test_a_waiting_call_says_how_it_is_answered(session: Session) -> None:
     outcome = await session.repeat("shell_run", **RUN)
 
     assert outcome.output["status"] == "waiting"
-    assert f"fidelio answer {outcome.output['requestId']} allow" in outcome.output["message"]
+    assert f"request {outcome.output['requestId']} is in the inbox" in outcome.output["message"]
 
 
 @proves("runtime.intent", "runtime.approval-once")

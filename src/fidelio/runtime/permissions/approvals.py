@@ -133,7 +133,7 @@ def describe_waiting(approval: ApprovalRecord, tool: str) -> dict[str, Any]:
         "requestId": approval.request,
         "expiresAt": approval.expires,
         "message": (
-            f"A person must allow this call. They answer with: fidelio answer {approval.request} allow (or deny). "
+            f"A person must allow this call: request {approval.request} is in the inbox. "
             "You cannot answer it. Repeat the same call with the same arguments: it waits up to 45 seconds for the answer and "
             "runs once it is allowed. Other arguments are a new request."
         ),
