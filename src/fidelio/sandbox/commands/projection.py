@@ -47,24 +47,8 @@ class Words(NamedTuple):
 
 def project(text: str, cwd: str) -> Projection | None:
     """The read-only call with the same result as the command; None if there is none."""
-    argv = _parse(text, cwd)
+    argv = parse_command(text) if cwd.startswith("/") else None
     return None if argv is None else (_project_to_tool(argv, cwd) or _project_to_bash(argv, cwd))
-
-
-def first_class_alternative(text: str, cwd: str) -> Projection | None:
-    """The call of `read`, `glob` or `grep` with the same result."""
-    argv = _parse(text, cwd)
-    return None if argv is None else _project_to_tool(argv, cwd)
-
-
-def bash_alternative(text: str, cwd: str) -> Projection | None:
-    """The call of `bash` that runs the same program with the same arguments, without a shell."""
-    argv = _parse(text, cwd)
-    return None if argv is None else _project_to_bash(argv, cwd)
-
-
-def _parse(text: str, cwd: str) -> tuple[str, ...] | None:
-    return parse_command(text) if cwd.startswith("/") else None
 
 
 def _project_to_tool(argv: tuple[str, ...], cwd: str) -> Projection | None:
