@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fidelio.errors import RuntimeProblem, UsageProblem
+from fidelio.errors import FidelioError, RuntimeProblem, UsageProblem
 from fidelio.runtime.events import PROJECT_APPLIED
 from fidelio.runtime.project.changes import ProjectChanges
 from tests.runtime.resources.support import Bench, change_owner
@@ -215,7 +215,8 @@ async def test_links_and_special_files_of_the_agent_are_refused(scene: Scene, tm
 
 @proves("runtime.project-changes")
 @pytest.mark.parametrize(
-    "name", [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", ".git ", "sub/.Git./x", "a\x1b[2J"]
+    "name",
+    [".git/hooks/pre-commit", "sub/.git/config", ".GIT/config", ".git ", "sub/.Git./x", "a\x1b[2J", "a\u202eb", "a\x9b2J"],
 )
 async def test_names_that_git_believes_in_or_a_terminal_interprets_are_refused(scene: Scene, name: str) -> None:
     (scene.copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -224,6 +225,30 @@ async def test_names_that_git_believes_in_or_a_terminal_interprets_are_refused(s
     assert kinds in ({}, {name: "refused"})
     assert await scene.apply() == set()
     assert not (scene.project / name).exists()
+
+
+@proves("runtime.project-changes")
+@pytest.mark.parametrize("name", [".fidelio/http-token", ".fidelio/ledger.db-wal", ".Fidelio/new", "sub/.fidelio/keys/new"])
+async def test_nothing_is_brought_back_into_a_home(scene: Scene, name: str) -> None:
+    (scene.copy / name).parent.mkdir(parents=True)
+    (scene.copy / name).write_text("planted\n")
+
+    assert await scene.kinds() == {name: "refused"}
+    assert await scene.apply() == set()
+    assert not (scene.project / name).exists()
+
+
+@proves("runtime.project-changes")
+@pytest.mark.parametrize(
+    "page",
+    [{"entries": 1}, {"entries": [1]}, {"entries": [["path", "x"]]}, {"entries": "ab"}, {"entries": None}, {}],
+    ids=str,
+)
+async def test_a_sandbox_that_lists_anything_else_is_refused(scene: Scene, page: dict[str, Any]) -> None:
+    scene.bench.sandboxes.replies["list_tree"] = lambda _, __: page
+
+    with pytest.raises(FidelioError):
+        await scene.changes.diff(scene.session)
 
 
 @proves("runtime.project-changes")

@@ -160,7 +160,7 @@ async def _list_copy(copied: _Copied) -> dict[str, Mapping[str, Any]]:
     cursor = ""
     for _ in range(_MAX_PAGES):
         page = await copied.act("list_tree", {"path": PROJECT, "limit": 5_000, "digests": True, "cursor": cursor})
-        for entry in page.get("entries", ()):
+        for entry in _read_entries(page):
             path = str(entry.get("path", "")).removeprefix(f"{PROJECT}/")
             if entry.get("kind") != "directory" and not _is_of_git(path):
                 found[path] = entry
@@ -173,6 +173,13 @@ async def _list_copy(copied: _Copied) -> dict[str, Mapping[str, Any]]:
         remedy = "Let the agent remove what it has generated, or try again."
         raise RuntimeProblem("The copy of the project has too many files to be listed.", remedy=remedy)
     return found
+
+
+def _read_entries(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = page.get("entries")
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise RuntimeProblem("The sandbox listed the copy of the project in an unknown form.", remedy="Stop the session.")
+    return entries
 
 
 def _is_of_git(path: str) -> bool:

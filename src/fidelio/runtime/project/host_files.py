@@ -19,9 +19,12 @@ from typing import Self
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffd]")
+# Also characters that turn the direction of text: a person reads the names.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffd]")
 # What git executes or believes; and the directory of our runtime files inside of a workspace.
 _REFUSED_NAMES = (".git", ".openboa-runtime")
+# What a project shares with whoever clones it. Everything else in such a directory may be a ledger, a key or a token.
+_HOME, _SHARED = ".fidelio", ("workflows", "agents", "environments", ".gitignore")
 CHUNK = 1 << 20
 
 
@@ -30,9 +33,14 @@ def find_name_problem(path: str) -> str:
     names = path.split("/")
     if any(name in ("", ".", "..") for name in names) or _CONTROL.search(path) or len(path) > 4_000:
         return "its name cannot be used"
-    if refused := next((name for name in names if name.casefold().rstrip(". ") in _REFUSED_NAMES), ""):
+    plain = [name.casefold().rstrip(". ") for name in names]
+    if refused := next((name for name in plain if name in _REFUSED_NAMES), ""):
         return f"{refused} is left alone"
-    return ""
+    return "it would be in a home of Fidelio" if any(map(_is_of_home, plain, names[1:])) else ""
+
+
+def _is_of_home(name: str, following: str) -> bool:
+    return name == _HOME and following not in _SHARED and not following.endswith(".md")
 
 
 class HostDirectory:
