@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fidelio.sandbox.directory import create_directory
+from fidelio.sandbox.inside.supervisor import find_descendants, kill_all
 from fidelio.sandbox.launch import LaunchCommand
 from fidelio.sandbox.launch.library import INSIDE
 from fidelio.sandbox.levels import detect_level
@@ -86,6 +87,8 @@ async def bare_sandbox(directory: Path, program: str = "") -> AsyncIterator[Sand
     try:
         yield Sandbox(process, workspace)
     finally:
+        # No namespace ends what commands have left.
+        kill_all(lambda: find_descendants((process.pid,)))
         await process.close()
 
 
