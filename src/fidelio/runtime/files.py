@@ -10,7 +10,7 @@ import msgspec
 from fidelio.errors import ToolRefused
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import Implementation, Policy, Preparation, ToolCall, ToolResult
 from fidelio.sandbox.actions import ACTIONS, Action
 from fidelio.sandbox.commands.allow_list import COMMANDS
@@ -19,13 +19,8 @@ from fidelio.sandbox.model import LevelReport, SandboxSpec
 MAX_TIMEOUT_MS = 60_000
 # What every command gets from the sandbox.
 BASE_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "SHELL")
-_ACTION_OF_TOOL = {
-    "read": "read_text",
-    "write": "write_text",
-    "edit": "replace_text",
-    "glob": "glob_entries",
-    "grep": "grep_text",
-}
+# The tools that are an action and nothing more.
+_PLAIN_TOOLS = ("read", "write", "edit", "glob", "grep")
 
 
 def implement_action(action: Action) -> Implementation:
@@ -81,8 +76,15 @@ def describe_mounts(spec: SandboxSpec) -> list[dict[str, str]]:
 
 
 def describe_action(action: Action, record: RuntimeRecord, report: LevelReport) -> dict[str, Any]:
-    """An action with the access that a call of it has now."""
-    return {"name": action.name, "summary": action.summary, "access": _find_access(action, record, report)}
+    """An action with its input (`?`: may be left out) and the access that a call of it has now."""
+    access = _find_access(action, record, report)
+    return {"name": action.name, "summary": action.summary, "input": _name_inputs(action), "access": access}
+
+
+def _name_inputs(action: Action) -> list[str]:
+    tool = TOOL_OF_ACTION.get(action.name)
+    fields = msgspec.structs.fields(DEFINITIONS[tool].parameters if tool else action.parameters)
+    return [field.name if field.required else f"{field.name}?" for field in fields]
 
 
 def _find_access(action: Action, record: RuntimeRecord, report: LevelReport) -> str:
@@ -122,6 +124,6 @@ def describe_command_policy(spec: SandboxSpec) -> dict[str, Any]:
 
 _ACCESS: dict[Policy, str] = {"always_allow": "allow", "always_ask": "ask", "auto": "ask"}
 FILE_IMPLEMENTATIONS = {
-    **{tool: implement_action(ACTIONS[action]) for tool, action in _ACTION_OF_TOOL.items()},
+    **{tool: implement_action(ACTIONS[action]) for action, tool in TOOL_OF_ACTION.items() if tool in _PLAIN_TOOLS},
     "sandbox_describe": Implementation(_describe),
 }

@@ -17,6 +17,7 @@ from fidelio.runtime.environments.versions import Environment
 from fidelio.runtime.record import RuntimeRecords
 from fidelio.runtime.service import SessionRequest
 from fidelio.runtime.stores import find_store, open_store
+from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.model import ConnectionEntry, Ending
 from tests.runtime.calls.conftest import DONE, Session
 from tests.support import proves
@@ -114,6 +115,17 @@ async def test_the_record_has_the_call_as_it_was_made(session: Session) -> None:
     recorded = [(body["name"], json.loads(body["input"]["text"])) for body in calls]
     assert recorded[0] == ("sandbox_execute", {"name": "stat", "input": {"path": "/workspace"}})
     assert (recorded[1][0], recorded[1][1]["command"]) == ("shell_run", "cat a")
+
+
+@proves("runtime.actions")
+async def test_the_description_names_the_input_of_every_action(session: Session) -> None:
+    described = (await session.finish("sandbox_describe")).output["actions"]
+
+    inputs = {action["name"]: action["input"] for action in described}
+    assert inputs.keys() == ACTIONS.keys()
+    assert inputs["append_text"] == ["path", "content"]
+    assert inputs["mkdir"] == ["path", "recursive?"]
+    assert inputs["inspect"] == []
 
 
 @proves("runtime.actions")
