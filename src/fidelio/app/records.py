@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -147,6 +148,8 @@ class Records:
         await self._ledger.redact(found.id, seqs, actor=actor, reason=reason)
         if self._home is not None:
             await asyncio.to_thread(shutil.rmtree, self._home.runs / found.id, ignore_errors=True)
+            if found.kind == "runtime" and (directory := found.record.get("directory")):
+                await asyncio.to_thread(_remove_files, self._home.path / "sandboxes" / directory / "runtime")
 
     async def find_remains(self, session: str, text: str) -> list[str]:
         """Name what still contains a text after a redaction."""
@@ -173,6 +176,13 @@ class Records:
             if child.workflow:
                 child.mismatches = list((await self.verify(child.session)).problems)
         return report
+
+
+def _remove_files(directory: Path) -> None:
+    """Remove the files that describe a session to its agent: they may hold an erased text. The next call writes them again."""
+    if directory.is_dir():
+        for file in directory.iterdir():
+            file.unlink(missing_ok=True)
 
 
 def record_type(kind: SessionKind) -> RecordType[Any] | None:

@@ -275,6 +275,19 @@ def test_an_ended_session_takes_no_calls_and_a_deleted_one_leaves_no_files(fidel
 
 
 @proves("sandbox-cli.end")
+def test_a_redacted_output_is_in_no_file_of_the_session_either(fidelio: Run, home: Path) -> None:
+    fidelio("sandbox", "run", "echo hunter2-secret")
+    files = list((home / "sandboxes").glob("*/runtime/shell-last-output.json"))
+    assert "hunter2" in files[0].read_text()
+
+    redacted = fidelio("redact", session_of(fidelio), "--text", "hunter2-secret", "--reason", "a secret", "--yes")
+
+    assert redacted.returncode == 0, redacted.stderr
+    assert not [file for file in (home / "sandboxes").glob("*/runtime/*") if "hunter2" in file.read_text()]
+    assert fidelio("sandbox", "run", "echo again").stdout == "again\n"
+
+
+@proves("sandbox-cli.end")
 def test_a_session_is_ended_by_its_id_too(fidelio: Run) -> None:
     fidelio("sandbox", "run", "true")
     session = session_of(fidelio)

@@ -109,7 +109,7 @@ def describe_call(
 
 
 def _number_lines(lines: list[str]) -> Iterable[str]:
-    """A single line as it is. Several are numbered: a form may show them one after the other, as if they were one command."""
+    """A single line as it is. Several are numbered, because a form may show them without breaks."""
     if len(lines) == 1:
         return map(escape, lines)
     numbered = (f"{number}: {escape(line)}" for number, line in enumerate(lines, 1))
@@ -117,7 +117,7 @@ def _number_lines(lines: list[str]) -> Iterable[str]:
 
 
 def escape(text: str) -> str:
-    """A text of an agent on one line: line ends, control and direction characters are shown as escapes."""
+    """A text of an agent on a single line: line ends, control and direction characters are shown as escapes."""
     return "".join(character if character.isprintable() or character == "\t" else ascii(character)[1:-1] for character in text)
 
 

@@ -119,7 +119,7 @@ def _encode_head(method: str, path: str, host: str, headers: list[tuple[str, str
         option.strip().lower() for name, value in headers if name == "connection" for option in value.split(",")
     }
     # Without its length the body would be another request, which nobody has checked.
-    kept = [(name, value) for name, value in headers if name == "content-length" or name not in dropped]
-    forwarded = [f"{name}: {value}" for name, value in kept if name != "host"]
+    remaining = [(name, value) for name, value in headers if name == "content-length" or name not in dropped]
+    forwarded = [f"{name}: {value}" for name, value in remaining if name != "host"]
     lines = [f"{method} {target} HTTP/1.1", f"host: {host}", *forwarded, "connection: close", "", ""]
     return "\r\n".join(lines).encode("ascii")
