@@ -56,7 +56,7 @@ def find_naming_steps(activity: Activity, checkpoint_id: str) -> list[Step]:
 
 def find_checkpoint_loop(activity: Activity, checkpoint_id: str) -> Loop | None:
     """The loop whose steps name the checkpoint; None if a step outside loops names it too, or none does."""
-    if any(step.checkpoint == checkpoint_id for step in activity.steps):
+    if not activity.loops or any(step.checkpoint == checkpoint_id for step in activity.steps):
         return None
     return next((loop for loop in activity.loops if any(step.checkpoint == checkpoint_id for step in loop.steps)), None)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.conditions import MISSING, is_equal, look_up
@@ -149,8 +149,7 @@ def find_skipped_activities(workflow: Workflow, record: Record) -> frozenset[str
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedArtifact:
+class ExpectedArtifact(msgspec.Struct, frozen=True):
     """A file that the current activity produces. `directory` is empty if the definition names no location."""
 
     id: str
