@@ -146,6 +146,18 @@ def test_only_the_answer_of_a_person_leads_away_from_a_question() -> None:
     assert isinstance(make(definition, by_agent, go("two")), Refusal)
 
 
+@proves("engine.person-leaves")
+def test_an_answer_that_leads_to_an_unknown_activity_settles_nothing() -> None:
+    leave = option("leave", transitionTo="nowhere")
+    asks = [checkpoint("other", leave), checkpoint("ask", answered_by="person")]
+    definition = workflow(activity("one", checkpoints=asks, transitions=[to("two")]), activity("two"))
+    record = at("one", yielded("other"), answered("leave", transitionTo="nowhere"))
+
+    assert missing(definition, record) == [("ask", ())]
+    assert describe_situation(definition, record).checkpoint == "ask"
+    assert made(definition, record, say("ask"), go("two")).activity == "two"
+
+
 @proves("engine.person-iterations")
 def test_every_item_of_a_known_list_has_its_own_answer() -> None:
     each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])

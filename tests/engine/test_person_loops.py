@@ -15,6 +15,7 @@ from tests.engine.builders import (
     NOW,
     activity,
     advance,
+    answered,
     at,
     checkpoint,
     done,
@@ -227,3 +228,15 @@ def test_single_moves_ask_again_in_an_iteration_whose_question_was_only_reported
     assert isinstance(make(definition, claimed, go("two")), Refusal)
     assert made(definition, claimed, say("ask"), go("two")).activity == "two"
     assert made(definition, fold_drafts(second, [child(outcome="good")], NOW), done("x"), go("two")).activity == "two"
+
+
+@proves("engine.person-iterations")
+def test_a_recorded_break_ends_the_questions_of_a_loop() -> None:
+    each = loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")], breakCondition=when("stop"))
+    definition, first = asking(loops=[each]), yielded("ask", "r1", iteration=1, person=True, of=3)
+
+    assert missing(definition, started(*FILES, first, answered("yes", "r1"))) == [("ask", (2, 3))]
+    assert missing(definition, started(*FILES, first, answered("yes", "r1", setVariable={"stop": True}))) == []
+    # Iterations that were reported before the break were asked about.
+    assert missing(definition, started(*FILES, told(stop=True))) == [("ask", (1,))]
+    assert missing(definition, started(*FILES, told(stop=True)), "x", "x") == [("ask", (1, 2))]

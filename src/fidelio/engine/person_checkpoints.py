@@ -42,6 +42,7 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.scope import collect_values, restore_replaced
 from fidelio.engine.state import CheckpointInstance, LoopAnswers, LoopIteration, Record, Refusal
+from fidelio.engine.transitions import target_exists
 from fidelio.engine.variables import evaluate_set_actions
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _find_left_behind(workflow: Workflow, record: Record, draft: EventContent, c
         return _find_unfinished(workflow, record, draft.body["loop"], call)
     if draft.type == ENTERED and draft.body.get("how") == "loop":
         return _find_unfinished(workflow, record, "", call)
-    for left in _list_left_visits(record, draft):
+    for left in _list_left_visits(workflow, record, draft):
         if missing := _find_missing(workflow, left, call.select(left, record.visit)):
             return missing[0]
     return None
@@ -150,7 +151,7 @@ def find_missing_answers(
 
 def _find_missing(workflow: Workflow, record: Record, call: _Call) -> list[MissingAnswer]:
     activity = workflow.activity(record.activity)
-    if activity is None or not activity.checkpoints or leads_away(record):
+    if activity is None or not activity.checkpoints or _leads_away(workflow, record):
         return []
     visit = _LeftVisit(workflow, record, activity, call.reported, call.earlier or record)
     demanding = (
@@ -161,15 +162,17 @@ def _find_missing(workflow: Workflow, record: Record, call: _Call) -> list[Missi
     return [missing for checkpoint in demanding if (missing := visit.find_missing(checkpoint)) is not None]
 
 
-def leads_away(record: Record) -> bool:
-    """Whether a person has answered that the activity is left. The answer of an agent does not cancel a person's question."""
-    answers = record.here.answers
-    return bool(record.forced) and any(
-        answer.by_person and answer.effect.get("transitionTo") == record.forced for answer in answers
-    )
+def _leads_away(workflow: Workflow, record: Record) -> bool:
+    """Whether a person has answered that the activity is left. The answer of an agent does not cancel a person's question.
+
+    An answer that leads to an activity which does not exist leads nowhere.
+    """
+    if not record.forced or not target_exists(workflow, record.forced):
+        return False
+    return any(answer.by_person and answer.effect.get("transitionTo") == record.forced for answer in record.here.answers)
 
 
-def _list_left_visits(record: Record, move: EventContent) -> Iterator[Record]:
+def _list_left_visits(workflow: Workflow, record: Record, move: EventContent) -> Iterator[Record]:
     """The visits that a move leaves, each as the record in which it is the current visit."""
     body, how = move.body, move.body.get("how", "next")
     stays = move.type == ENTERED and body["activity"] == record.activity and not body.get("again")
@@ -179,7 +182,7 @@ def _list_left_visits(record: Record, move: EventContent) -> Iterator[Record]:
         # A person who sends the session somewhere has not allowed it to go anywhere else.
         record = replace(record, forced="")
     yield record
-    if how == "next" and not leads_away(record):
+    if how == "next" and not _leads_away(workflow, record):
         # A move out of a loop through activities leaves the activities of the loops, too.
         for number in reversed(range(len(record.outer))):
             yield replace(record, here=record.outer[number], outer=record.outer[:number])
