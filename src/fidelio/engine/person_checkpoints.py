@@ -298,8 +298,7 @@ class _LeftVisit(msgspec.Struct, frozen=True):
         """How many iterations are due in a loop that the agent goes through by itself."""
         values = collect_values(self.workflow, self.record)
         steps = find_naming_steps(self.activity, checkpoint.id)
-        done = max((self.reported.get(step.id, 0) for step in steps), default=0)
-        any_done = max((self.reported.get(step.id, 0) for step in loop.steps), default=0)
+        done, any_done = (max(self.reported.get(step.id, 0) for step in each) for each in (steps, loop.steps))
         items = find_due_items(loop, self.record, values) if loop.type == "forEach" else None
         # A list that was shortened or removed after the checkpoint was asked is still as long as it was then.
         total = max(len(items or ()), known.total)
