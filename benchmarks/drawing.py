@@ -32,6 +32,7 @@ def make_shapes(count: int) -> dict[str, list[list[int]]]:
         "sparse": [[at + 1, *random.choices(range(count), k=2)] for at in range(count - 1)],
         "many back edges": [[at + 1, *range(max(0, at - 10), at)] for at in range(count - 1)],
         "ten from each": [random.choices(range(count), k=10) for _ in range(count)],
+        "all to all": [list(range(count)) for _ in range(count)],
     }
 
 

@@ -23,7 +23,7 @@ CHANGE = "https://forge.example/changes/7"
 ONE_TASK = [{"title": "Retry", "kind": "code", "files": ["upload.py"], "done_when": "The test passes."}]
 PACKAGES = [
     {"slug": name, "title": name, "issue": number, "depends_on": [], "size": "small", "route": "quick-fix"}
-    for name, number in (("retry", "1"), ("resume", "2"))
+    for name, number in (("retry", "1"), ("resume", "2"), ("report", "3"))
 ]
 # What happens in a work package where nothing goes wrong; the cases below say what does.
 ANSWERS: dict[str, tuple[Any, ...]] = {
@@ -89,6 +89,14 @@ ROUTES: dict[str, tuple[Life, list[str], str]] = {
         [*TO_REVIEW, *TO_END],
         "merged",
     ),
+    **{
+        f"put-aside-{'-'.join('blocked' if found else 'free' for found in blocked)}": (
+            package(answers={"unblock-task": ("put-aside",)}, finds={"tasks": (ONE_TASK * 3,), "task_blocked": blocked}),
+            [*TO_REVIEW, *TO_END],
+            "merged",
+        )
+        for blocked in ((True, False, False), (False, True, False), (True, False, True), (True, True, True))
+    },
     "checks-fail": (
         package(finds={"checks_pass": (False, False, False, False, True)}),
         [*TO_REVIEW[:-1], *MADE, *TO_END],
@@ -167,9 +175,9 @@ def effort(*packages: Life, **answers: tuple[str, ...]) -> Life:
     said = {"confirm-scope": ("confirmed",), "choose-order": ("value",), "approve-roadmap": ("approve",)}
     finds = {
         "goal_slug": ("uploads",),
-        "packages": (PACKAGES,),
-        "issue": ("1", "2"),
-        "work_slug": ("retry", "resume"),
+        "packages": (PACKAGES[: len(packages)],),
+        "issue": ("1", "2", "3"),
+        "work_slug": ("retry", "resume", "report"),
         "quick_fix": (True, False),
     }
     return Life({**said, **{key.replace("_", "-"): row for key, row in answers.items()}}, finds, {"goal": "Calm"}, packages)
@@ -182,16 +190,20 @@ def handed(life: Life) -> Life:
 
 @proves("bundled.honest-walks", "bundled.own-outcome")
 @pytest.mark.parametrize(
-    ("first", "second", "ends"),
+    "ends",
     [
-        (STOPPED, package(), ["stopped", "merged"]),
-        (package(), package(), ["merged", "merged"]),
-        (package(), STOPPED, ["merged", "stopped"]),
+        ["stopped", "merged"],
+        ["merged", "merged"],
+        ["merged", "stopped"],
+        ["merged", "stopped", "stopped"],
+        ["stopped", "merged", "stopped"],
+        ["stopped", "merged", "merged"],
     ],
-    ids=lambda value: "-then-".join(value) if isinstance(value, list) else "",
+    ids="-then-".join,
 )
-async def test_every_package_of_an_effort_comes_to_its_own_end(hire: Hire, first: Life, second: Life, ends: list[str]) -> None:
-    agent = hire("work-packages", effort(handed(first), handed(second), choose_next=("continue",)))
+async def test_every_package_of_an_effort_comes_to_its_own_end(hire: Hire, ends: list[str]) -> None:
+    lives = [handed(STOPPED if end == "stopped" else package()) for end in ends]
+    agent = hire("work-packages", effort(*lives, choose_next=("continue",)))
 
     status = await agent.walk()
     packages = [(await child.status())["variables"] for child in agent.children]

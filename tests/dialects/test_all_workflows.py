@@ -62,6 +62,10 @@ class Walker:
         activity = self._library.activity(workflow, target)
         for step in activity.steps:
             await self._ask(activity, step.checkpoint)
+        for name in dict.fromkeys(step.checkpoint for step in activity.loop_steps):
+            # It does not say what its loops go over, so people are asked about them once.
+            if any(one.id == name and one.answered_by == "person" for one in activity.checkpoints):
+                await self._ask(activity, name)
         return False
 
     async def _ask(self, activity: Activity, name: str | None) -> None:

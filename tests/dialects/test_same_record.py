@@ -15,7 +15,7 @@ import pytest
 
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.search_path import bundled_root
-from fidelio.definitions.models import Checkpoint, Workflow
+from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine.record import ANSWERED, COMPLETED, ENTERED, STARTED, STEP_COMPLETED, VARIABLES_SET, Record, decode_record
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import verify_session
@@ -38,7 +38,11 @@ def readable(root: Path) -> list[tuple[Path, str]]:
     """Without those that begin children by themselves, which only one of the dialects does."""
     library = Library([Root(root, "all")])
     names = [entry.id for entry in library.list() if not entry.broken]
-    return [(root, name) for name in names if not any(one.triggers for one in library.workflow(name).activities)]
+    return [(root, name) for name in names if not any(map(begins_children, library.workflow(name).activities))]
+
+
+def begins_children(activity: Activity) -> bool:
+    return bool(activity.triggers) or any(step.triggers for step in activity.all_steps)
 
 
 def walks() -> list[tuple[Path, str, str]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from fidelio.engine.iterations import MissingIteration, StepReport
 from fidelio.engine.loops import check_loops, draft_loop_entry, find_missing_iterations
 from fidelio.engine.manifests import check_step_manifest
 from fidelio.engine.record import Record, fold_drafts
 from fidelio.engine.transition_events import draft_transition
 from fidelio.engine.transitions import list_transitions
-from tests.engine.builders import activity, at, loop, steps, to, variable, workflow
+from tests.engine.builders import activity, at, loop, step, steps, to, variable, when, workflow
 from tests.engine.test_loop_work import entry, knows
 from tests.support import proves
 
+ROUNDS_VARIABLES = [variable("items", "array")]
 ROUNDS = workflow(
     activity(
         "one",
@@ -21,7 +24,7 @@ ROUNDS = workflow(
     activity("two"),
     activity("three"),
     activity("four"),
-    variables=[variable("items", "array")],
+    variables=ROUNDS_VARIABLES,
 )
 
 
@@ -59,3 +62,23 @@ def test_a_loop_through_activities_is_not_left_halfway() -> None:
     (problem,) = check_loops(ROUNDS, back, ())
     assert "[2: write, two, three]" in problem.sentence
     assert draft_loop_entry(ROUNDS, knows(items=[]), "two") == draft_loop_entry(ROUNDS, at("one"), "two") == []
+
+
+@proves("engine.loops-are-work")
+def test_activities_that_are_skipped_or_cannot_be_read_are_not_missing() -> None:
+    record = replace(knows(items=["a"]), skipped=("two",))
+    unknown = loop("each", "forEach", over="items", activities=["two", "three", "lost"])
+    definition = workflow(activity("one", loops=[unknown]), activity("two"), activity("three"), variables=ROUNDS_VARIABLES)
+
+    assert [found.activities for found in find_missing_iterations(definition, record, ())] == [("three",)]
+
+
+@proves("engine.loops-are-work")
+def test_a_step_of_a_loop_that_depends_on_an_unset_variable_is_a_doubt() -> None:
+    each = loop("each", "forEach", over="items", steps=[step("write", condition=when("long"))])
+    definition = workflow(activity("one", loops=[each]), variables=[*ROUNDS_VARIABLES, variable("long")])
+
+    (problem,) = check_loops(definition, knows(items=["a"]), ())
+
+    assert (problem.code, problem.doubt) == ("not-known", True)
+    assert "long" in problem.remedy

@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.definitions.models import Workflow
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
-from fidelio.engine.apply_move import MoveRequest
+from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.checkpoints import find_checkpoints_to_arm, find_instance
 from fidelio.engine.moves import describe_situation
 from fidelio.engine.person_checkpoints import find_missing_answers, refuse_unanswered
@@ -48,7 +48,9 @@ END = [EventDraft(COMPLETED, {})]
 
 def asking(*steps_: Any, loops: Any = (), variables: Any = (), **parts: Any) -> Workflow:
     whole = {"answered_by": "person", **parts}
-    first = activity("one", steps=list(steps_), loops=list(loops), checkpoints=[checkpoint("ask", **whole)])
+    first = activity(
+        "one", steps=list(steps_), loops=list(loops), checkpoints=[checkpoint("ask", **whole)], transitions=[to("two")]
+    )
     return workflow(first, activity("two"), variables=list(variables))
 
 
@@ -60,6 +62,13 @@ def missing(definition: Workflow, record: Record, *reported: str) -> list[tuple[
 def relayed(chosen: str, request: str = "r", **effect: Any) -> EventDraft:
     who = {"by": "agent:worker", "channel": "relayed", "assurance": "relayed"}
     return EventDraft(ANSWERED, {"request": request, "option": chosen, "mode": "option", "effect": effect, **who})
+
+
+def asked(*iterations: int, of: int = 0) -> list[EventDraft]:
+    found = list[EventDraft]()
+    for number in iterations:
+        found += [yielded("ask", f"r{number}", iteration=number, person=True, of=of), answered("yes", f"r{number}")]
+    return found
 
 
 @proves("engine.person-leaves")
@@ -137,6 +146,18 @@ def test_only_the_answer_of_a_person_leads_away_from_a_question() -> None:
     assert isinstance(make(definition, by_agent, go("two")), Refusal)
 
 
+@proves("engine.person-leaves")
+def test_an_answer_that_leads_to_an_unknown_activity_settles_nothing() -> None:
+    leave = option("leave", transitionTo="nowhere")
+    asks = [checkpoint("other", leave), checkpoint("ask", answered_by="person")]
+    definition = workflow(activity("one", checkpoints=asks, transitions=[to("two")]), activity("two"))
+    record = at("one", yielded("other"), answered("leave", transitionTo="nowhere"))
+
+    assert missing(definition, record) == [("ask", ())]
+    assert describe_situation(definition, record).checkpoint == "ask"
+    assert made(definition, record, say("ask"), go("two")).activity == "two"
+
+
 @proves("engine.person-iterations")
 def test_every_item_of_a_known_list_has_its_own_answer() -> None:
     each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
@@ -154,12 +175,15 @@ def test_every_item_of_a_known_list_has_its_own_answer() -> None:
 
 
 @proves("engine.person-iterations")
-def test_where_the_items_are_not_known_a_loop_that_ran_was_asked_at_least_once() -> None:
+def test_a_loop_that_is_not_known_to_be_empty_was_asked_at_least_once() -> None:
     each = asking(loops=[loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")])])
     often = asking(loops=[loop("l", "while", condition=when("more"), steps=[step("x", checkpoint="ask")])])
     once = (yielded("ask", "r1", iteration=1), answered("yes", "r1"))
 
-    assert missing(each, at("one")) == []
+    for unknown in (each, often):
+        assert missing(unknown, at("one")) == [("ask", (1,))]
+    assert missing(each, started(told(files=None), entered("one"))) == [("ask", (1,))]
+    assert missing(each, at("one", told(files=[]))) == missing(often, at("one", told(more=False))) == []
     assert missing(each, at("one"), "x") == [("ask", (1,))]
     assert missing(each, at("one", *once), "x") == []
     assert missing(often, at("one", *once), "x", "x") == [("ask", (2,))]
@@ -178,18 +202,56 @@ def test_a_question_about_some_items_is_asked_for_those() -> None:
     assert find_instance(definition, record, "ask").iteration == 2
 
 
-@proves("engine.person-iterations")
-def test_a_question_about_the_result_of_an_iteration_is_asked_for_the_newest_result() -> None:
+@proves("engine.person-asked-before")
+def test_what_agents_report_after_the_first_question_does_not_settle_later_iterations() -> None:
     each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
     definition = asking(loops=[each], condition=when("outcome", "bad"))
     known, asked_ = told(files=["a", "b"]), (yielded("ask", "r1", iteration=1, of=2), answered("yes", "r1"))
 
     assert missing(definition, started(known, entered("one"), told(outcome="bad"))) == [("ask", (1,))]
     assert missing(definition, started(known, entered("one"), told(outcome="good"))) == []
-    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_)) == []
-    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_, told(outcome="bad"))) == [
-        ("ask", (2,))
-    ]
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *asked_)) == [("ask", (2,))]
+    for outcome in ("bad", "good"):
+        later = started(known, entered("one"), told(outcome="bad"), *asked_, told(outcome=outcome))
+        assert missing(definition, later) == [("ask", (2,))]
+    dismissed = (yielded("ask", "r1", iteration=1, of=2), answered("", "r1", mode="condition_not_met"))
+    fine = started(known, entered("one"), told(outcome="good"), *dismissed)
+    assert missing(definition, fine) == []
+    assert missing(definition, fold_drafts(fine, [told(outcome="bad")], NOW)) == [("ask", (2,))]
+    by_person = (yielded("ask", "r1", iteration=1, of=2), answered("yes", "r1", setVariable={"outcome": "good"}))
+    assert missing(definition, started(known, entered("one"), told(outcome="bad"), *by_person)) == []
+
+
+@proves("engine.person-asked-before")
+def test_items_that_are_rewritten_after_the_first_question_count_as_they_were() -> None:
+    each = loop("l", "forEach", over="files", variable="file", steps=[step("x", checkpoint="ask")])
+    definition = asking(loops=[each], condition=when("file.risky"))
+    risky, safe = {"risky": True}, {"risky": False}
+    known = (told(files=[risky, risky]), entered("one"), *asked(1, of=2))
+
+    assert missing(definition, started(*known, told(files=[safe, safe]))) == [("ask", (2,))]
+    assert missing(definition, started(*known, told(files=[safe, safe, safe]))) == [("ask", (2,))]
+    assert missing(definition, started(*known, told(files=[safe, safe, risky]))) == [("ask", (2, 3))]
+
+
+@proves("engine.person-leaving-call")
+@pytest.mark.parametrize(
+    ("before", "reported", "is_refused"),
+    [("high", "low", True), (None, "low", False), ("low", "high", True), ("low", "low", False)],
+)
+def test_the_call_that_leaves_does_not_report_a_question_away(before: str | None, reported: str, is_refused: bool) -> None:
+    each = loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")])
+    more = loop("l", "while", condition=when("risk", "high"), steps=[step("x", checkpoint="ask")])
+    risky = when("risk", "high")
+    known = [told(files=["a"]), *([told(risk=before)] if before else [])]
+    for definition in (
+        asking(step("a", checkpoint="ask"), condition=risky),
+        asking(loops=[each], condition=risky),
+        asking(loops=[more]),
+    ):
+        earlier = started(*known, entered("one"))
+        record = fold_drafts(earlier, [told(risk=reported)], NOW)
+        assert (refuse_unanswered(definition, record, NEXT, earlier=earlier) is not None) is is_refused
 
 
 @proves("engine.person-iterations")
@@ -292,93 +354,43 @@ def test_leaving_a_loop_through_activities_leaves_the_activity_of_the_loop_too()
     assert refuse_unanswered(definition, fold_drafts(inside, [], NOW), END) is not None
 
 
-def running(name: str = "l", iteration: int = 1, items: Any = (), **body: Any) -> EventDraft:
-    whole = {"activity": "one", "loop": name, "iteration": iteration, "items": list(items) or None, "at": 0, **body}
-    return EventDraft("loop.advanced", whole)
+def setting(name: str, value: Any) -> dict[str, Any]:
+    return {"actions": [{"action": "set", "target": name, "value": value}]}
 
 
-def through(*names: str, kind: str = "forEach", **parts: Any) -> Workflow:
-    """A loop with a question before its activity, and further loops through activities."""
-    how = {"over": "files", "variable": "file"} if kind == "forEach" else {"condition": when("more")}
-    first = loop("l", kind, steps=[step("x", required=False, checkpoint="ask")], activities=["inner"], **how)
-    others = [loop(name, "forEach", over="files", activities=[name]) for name in names]
-    asks = checkpoint("ask", **{"answered_by": "person", **parts})
-    outer = activity("one", loops=[first, *others], checkpoints=[asks])
-    return workflow(outer, activity("inner"), *(activity(name) for name in names), activity("two"))
+@proves("engine.person-leaving-call")
+@pytest.mark.parametrize("inside", [False, True], ids=["step", "loop"])
+def test_the_actions_of_reported_steps_count_from_their_place_on(inside: bool) -> None:
+    each = loop("l", "forEach", over="files", steps=[step("x", checkpoint="ask")])
+    naming = [] if inside else [step("x", checkpoint="ask")]
+    known = (told(files=["a", "b"]), told(risk="high"), entered("one"))
+    lower = step("lower", **setting("risk", "low"))
+    before, after = (
+        asking(*steps_, loops=[each] if inside else [], condition=when("risk", "high"))
+        for steps_ in ([lower, *naming], [*naming, lower])
+    )
+    earlier = started(*known)
+    record = fold_drafts(earlier, [EventDraft("variables.set", {"variables": {"risk": "low"}, "by": "step:one/lower"})], NOW)
+
+    for definition, is_refused in ((before, False), (after, not inside)):
+        left = refuse_unanswered(definition, record, NEXT, reported=["lower", "x", "x"], earlier=earlier)
+        assert (left is not None) is is_refused
 
 
-def asked(*iterations: int, of: int = 0) -> list[EventDraft]:
-    found = list[EventDraft]()
-    for number in iterations:
-        found += [yielded("ask", f"r{number}", iteration=number, person=True, of=of), answered("yes", f"r{number}")]
-    return found
+@proves("engine.person-leaving-call")
+@pytest.mark.parametrize("where", ["step", "way"])
+def test_a_single_move_does_not_report_its_own_question_away(where: str) -> None:
+    steps_ = [step("a", checkpoint="ask", required=where == "step")]
+    definition = asking(*steps_, condition=when("risk", "high"))
+    earlier = started(told(risk="high"), entered("one"))
+    record = fold_drafts(earlier, [told(risk="low")], NOW)
+    move = MoveRequest("complete_step", "a") if where == "step" else go("two")
+    context, actor = AnswerContext(LATER), MoveActor("agent:w")
 
+    refused = apply_move(definition, record, move, context, actor, earlier=earlier)
+    unknown = apply_move(definition, record, move, context, actor, earlier=at("one"))
+    reported_before = apply_move(definition, record, move, context, actor, earlier=record)
 
-def armed(definition: Workflow, record: Record) -> list[int]:
-    return [instance.iteration for _, instance, _ in find_checkpoints_to_arm(definition, record)]
-
-
-@proves("engine.person-iterations")
-def test_gates_do_not_ask_for_an_iteration_again_that_was_answered() -> None:
-    definition, known = through("other"), (told(files=["a", "b", "c"]), entered("one"))
-    inside = [running(items=["a", "b", "c"]), entered("inner", how="loop", reached=1), entered("one", how="return")]
-    later = running("other", items=["a", "b", "c"])
-
-    assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside)) == []
-    assert armed(definition, started(*known, *asked(1, of=3), *inside)) == [2, 3]
-    assert armed(definition, started(*known, *asked(1, 2, 3, of=3), *inside, later)) == []
-
-
-INWARD = entered("inner", how="loop", reached=1, at=1)
-BACK = entered("one", how="return")
-
-
-@proves("engine.person-iterations")
-def test_an_activity_of_a_loop_is_not_entered_before_the_question_of_its_iteration_was_answered() -> None:
-    definition, files = through(), ["a", "b"]
-    known = (told(files=files), entered("one"))
-    first, second = running(items=files), running(iteration=2, items=files)
-    returned = started(*known, *asked(1, of=2), first, INWARD, BACK)
-
-    assert refuse_unanswered(definition, started(*known), [first, INWARD]) is not None
-    assert refuse_unanswered(definition, started(*known, *asked(1, of=2)), [first, INWARD]) is None
-    assert refuse_unanswered(definition, returned, [second, INWARD]) is not None
-    assert find_instance(definition, returned, "ask").iteration == 2
-    again = fold_drafts(returned, asked(2, of=2), NOW)
-    assert refuse_unanswered(definition, again, [second, INWARD]) is None
-    assert find_instance(definition, again, "ask").iteration == 2
-
-
-@proves("engine.person-iterations")
-def test_a_loop_is_not_left_for_another_one_before_its_questions_were_answered() -> None:
-    definition, files = through("other"), ["a", "b"]
-    known, other = (told(files=files), entered("one")), [running("other", items=files), entered("other", how="loop", reached=1)]
-    inside = started(*known, *asked(1, of=2), running(items=files), INWARD, BACK)
-    unasked = started(*known, running(items=files), INWARD, BACK)
-
-    for record in (inside, unasked):
-        assert refuse_unanswered(definition, record, other) is not None
-    assert refuse_unanswered(definition, fold_drafts(inside, asked(2, of=2), NOW), other) is None
-    # A loop that was never begun is demanded when its activity is left.
-    skipped = fold_drafts(started(*known), [*other, BACK], NOW)
-    assert missing(definition, skipped) == [("ask", (1, 2))]
-
-
-@proves("engine.person-iterations")
-def test_the_next_iteration_is_asked_only_where_it_is_certain() -> None:
-    definition = through(kind="while")
-    returned = at("one", told(more=True), *asked(1), running(), INWARD, BACK)
-
-    assert find_instance(definition, returned, "ask").iteration == 2
-    assert find_instance(definition, fold_drafts(returned, [told(more=False)], NOW), "ask").iteration == 1
-    assert find_instance(definition, at("one", told(more=True), *asked(1), running()), "ask").iteration == 1
-
-
-@proves("engine.person-iterations")
-def test_the_navigator_asks_before_it_offers_the_activities_of_a_loop() -> None:
-    definition = through("other")
-    begun = made(definition, started(told(files=["a"]), entered("one")), advance("l"))
-
-    assert describe_situation(definition, begun).checkpoint == "ask"
-    assert isinstance(make(definition, begun, go("inner")), Refusal)
-    assert made(definition, begun, say("ask"), go("inner")).activity == "inner"
+    assert isinstance(refused, Refusal)
+    assert not isinstance(unknown, Refusal)
+    assert not isinstance(reported_before, Refusal)

@@ -19,10 +19,27 @@ from fidelio.engine.apply_move import MoveActor, MoveRequest, apply_move
 from fidelio.engine.checkpoints import find_checkpoints_to_arm, find_instance
 from fidelio.engine.moves import describe_situation
 from fidelio.engine.person_checkpoints import refuse_unanswered
-from fidelio.engine.record import ANSWERED, ARMED, YIELDED, EventDraft, Record, fold_drafts
+from fidelio.engine.record import ANSWERED, ARMED, VARIABLES_SET, YIELDED, EventDraft, Record, fold_drafts
 from fidelio.engine.scope import collect_values
 from fidelio.engine.transition_events import draft_transition
-from tests.engine.builders import NOW, activity, at, checkpoint, option, step, to, told, variable, when, workflow
+from tests.engine.builders import (
+    NOW,
+    activity,
+    answered,
+    at,
+    checkpoint,
+    entered,
+    loop,
+    option,
+    started,
+    step,
+    to,
+    told,
+    variable,
+    when,
+    workflow,
+    yielded,
+)
 from tests.support import proves
 
 AGENT = MoveActor("agent:worker")
@@ -143,3 +160,63 @@ def test_an_agent_alone_never_leaves_a_question_for_a_person_behind(
             if question.answered_by == "person":
                 assert holds(question.condition, values) is False, question.id
         return
+
+
+ITEMS = ["x", "y", "z"]
+CHANGES = st.tuples(st.sampled_from(["agent", "step", "person", "ask"]), st.sampled_from(NAMES), st.booleans())
+
+
+def looping(names: list[str], defaults: list[Any]) -> Workflow:
+    """A loop over a list with a question for a person that applies if all of the variables are true."""
+    condition = {"type": "and", "conditions": [when(names[0]), when(names[-1])]}
+    each = loop("l", "forEach", over="items", variable="item", steps=[step("s", checkpoint="ask")])
+    asks = [
+        checkpoint("ask", answered_by="person", condition=condition),
+        checkpoint("other", answered_by="person", required=False),
+    ]
+    declared = [variable(name, **parts) for name, parts in zip(NAMES, defaults, strict=True)]
+    first = activity("one", loops=[each], checkpoints=asks, transitions=[to("two")])
+    return workflow(first, activity("two"), variables=declared)
+
+
+@proves("engine.person-asked-before", "engine.person-leaving-call")
+@given(
+    st.lists(st.sampled_from(NAMES), min_size=2, max_size=2),
+    st.tuples(*[st.sampled_from(DEFAULTS)] * 2),
+    st.dictionaries(st.sampled_from(NAMES), st.booleans()),
+    st.lists(CHANGES, max_size=8),
+    st.dictionaries(st.sampled_from(NAMES), st.booleans()),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_report_of_an_agent_frees_the_later_iterations_of_a_loop(
+    names: list[str], defaults: tuple[Any, ...], known: dict[str, bool], changes: list[Any], reported: dict[str, bool]
+) -> None:
+    definition = looping(names, list(defaults))
+    record = started(told(items=ITEMS, **known), entered("one"))
+    questions, answered_ = list[dict[str, Any]](), 0
+    for number, (who, name, value) in enumerate(changes):
+        drafts = [told(**{name: value})]
+        if who == "step":
+            drafts = [EventDraft(VARIABLES_SET, {"variables": {name: value}, "by": "step:one/s"})]
+        elif who == "person":
+            drafts = [yielded("other", f"p{number}"), answered("yes", f"p{number}", setVariable={name: value})]
+        elif who == "ask" and answered_ < len(ITEMS):
+            questions.append(collect_values(definition, record))
+            answered_ += 1
+            asked = {"iteration": answered_, "person": True, "of": len(ITEMS)}
+            drafts = [yielded("ask", f"r{number}", **asked), answered("yes", f"r{number}")]
+        if who in ("step", "person"):
+            questions = [{**values, name: value} for values in questions]
+        record = fold_drafts(record, drafts, NOW)
+    leaving = fold_drafts(record, [told(**reported)] if reported else [], NOW)
+
+    refusal = refuse_unanswered(definition, leaving, [entered("two")], earlier=record)
+
+    condition = definition.activities[0].checkpoints[0].condition
+    before, now = (collect_values(definition, one) for one in (record, leaving))
+    may_apply = [holds(condition, values) is not False for values in (now, *questions)]
+    if answered_ == len(ITEMS):
+        assert refusal is None
+    else:
+        assert (refusal is not None) is (any(may_apply) or holds(condition, before) is True)
+        event("refused" if refusal is not None else "left")

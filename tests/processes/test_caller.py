@@ -27,10 +27,11 @@ from fidelio.processes.caller import (
     combine_callers,
     decide_caller,
     identify_process,
+    is_below,
     read_claim,
 )
 from fidelio.processes.peer import identify_peer
-from fidelio.processes.table import NEUTRAL_MARK, compute_mark, neutralize_mark, put_mark, read_mark
+from fidelio.processes.table import NEUTRAL_MARK, compute_mark, find_identity, neutralize_mark, put_mark, read_mark
 from tests.support import proves
 
 RUN, OTHER = "s_000000000001.3", "s_000000000002.1"
@@ -238,3 +239,18 @@ def test_a_process_below_a_marked_one_is_an_agent_with_a_cleared_environment() -
 
     assert run() == "unknown"
     assert run(FIDELIO_AGENT=RUN) == f"agent {RUN}"
+
+
+@proves("processes.caller")
+def test_a_process_is_below_the_leader_of_a_run_while_it_lives() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
+        own, stranger = find_identity(os.getpid()), find_identity(other.pid)
+        assert own is not None
+        assert stranger is not None
+        below = [is_below(other.pid, own), is_below(other.pid, stranger), is_below(os.getpid(), stranger)]
+        ended = is_below(other.pid, replace(own, started="another"))
+        other.communicate(b"\n")
+
+    assert below == [True, True, False]
+    assert not ended
+    assert not is_below(os.getpid(), stranger)

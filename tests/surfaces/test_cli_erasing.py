@@ -86,6 +86,25 @@ def test_a_person_deletes_a_session_with_its_children_and_the_record_says_why(fi
 
 
 @proves("cli.delete-session")
+def test_the_workers_of_a_conducted_session_are_deleted_with_it(fidelio: Fidelio, home: Path) -> None:
+    run, other = "s_00000000000a", "s_00000000000b"
+    commit(
+        home,
+        change(run, "completed"),
+        change(other, "completed"),
+        change("child", "completed", parent=run),
+        change("w1", "succeeded", kind="agent", name=f"{run}-1-greet"),
+        change("helper", "succeeded", kind="agent", parent="w1"),
+        change("w2", "succeeded", kind="agent", name=f"{other}-1-greet"),
+        change("named", "succeeded", kind="agent", name="child-1-greet"),
+    )
+    done = fidelio("sessions", "--delete", run, *WHY, "--yes", "--json")
+
+    assert json.loads(done.stdout)["deleted"] == [run, "child", "w1", "helper"]
+    assert {name for name, status in statuses(fidelio).items() if status != "deleted"} == {other, "w2", "named"}
+
+
+@proves("cli.delete-session")
 @pytest.mark.parametrize(
     ("kind", "status", "remedy"),
     [

@@ -106,6 +106,22 @@ async def test_a_writer_beside_a_read_only_reader_is_seen(tmp_path: Path, monkey
 
 
 @proves("cli.read-only")
+async def test_a_copy_that_lacks_the_shared_memory_of_its_wal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    async with await open_ledger(tmp_path / "ledger.db") as writer:
+        await start(writer, "s_a")
+        for name in ("ledger.db", "ledger.db-wal"):
+            shutil.copy(tmp_path / name, copy / name)
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+
+    with pytest.raises(LedgerUnavailable, match=r"ledger\.db-shm is missing") as raised:
+        await _open(copy / "ledger.db")
+
+    assert "Copy the home to a directory that you can write" in str(raised.value.remedy)
+
+
+@proves("cli.read-only")
 @pytest.mark.usefixtures("unwritable")
 def test_an_older_schema_that_cannot_be_updated_is_named(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "0.1.0" / "home" / "ledger.db", tmp_path / "ledger.db")

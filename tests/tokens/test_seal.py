@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import random
 import string
@@ -11,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.errors import BadToken, ExpiredToken
-from fidelio.tokens.keyring import FixedKeys
-from fidelio.tokens.seal import MAX_LENGTH, Seal, read_unverified
+from fidelio.tokens.keyring import FixedKeys, Key
+from fidelio.tokens.seal import MAX_LENGTH, Seal, compute_mac, read_unverified
 from tests.support import proves
 
 KEYS = FixedKeys(b"k" * 32)
@@ -149,3 +151,11 @@ def test_deeply_nested_claims_are_no_crash() -> None:
         nested = [nested]
 
     assert read_unverified(SEAL.seal({"deep": json.dumps(nested)})) is not None
+
+
+@proves("tokens.genuine")
+@given(st.binary(min_size=1, max_size=100), st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
+def test_the_code_of_a_token_is_hmac_sha256_over_its_purpose_and_body(secret: bytes, body: str) -> None:
+    expected = hmac.digest(secret, b"trace\0" + body.encode("utf-8"), "sha256")
+
+    assert compute_mac(Key("kid", secret), b"trace", body) == base64.urlsafe_b64encode(expected).decode().rstrip("=")

@@ -224,6 +224,51 @@ async def test_every_iteration_through_activities_is_asked_before_they_are_enter
     assert not left.is_error, left.text
 
 
+@proves("engine.person-asked")
+@pytest.mark.parametrize("first", [True, False], ids=["asked", "unasked"])
+async def test_a_later_report_settles_no_iteration(settings: Settings, library: Path, first: bool) -> None:
+    write(library, condition=RISKY, loops=LOOP)
+    manifest = [*CLAIM, {"step_id": "one", "output": "a"}, {"step_id": "one", "output": "b"}]
+    async with playing(settings, library) as play:
+        known = {"files": ["a", "b"], "risk": "high"}
+        token = (await move(play, await play.start("gate"), "work", variables=known)).token
+        token = await ask_in(play, settings, "sessions", token) if first else token
+        left = await move(play, token, "after", step_manifest=manifest, variables={"risk": "low"})
+
+    assert f"none has for iteration {'2' if first else '1, 2'} of its loop" in left.text
+
+
+@proves("engine.person-iterations")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+@pytest.mark.parametrize("files", [[], None], ids=["empty", "unknown"])
+async def test_only_a_list_that_is_known_to_be_empty_needs_no_person(
+    settings: Settings, library: Path, dialect: str, files: list[str] | None
+) -> None:
+    write(library, loops=LOOP)
+    async with playing(settings, library, dialect=dialect) as play:
+        token = (await move(play, await play.start("gate"), "work", variables={"files": files})).token
+        left = await move(play, token, "after", step_manifest=CLAIM)
+        if left.is_error and dialect == "sessions":
+            assert "nothing to do, report files in `variables`" in left.text
+            late = await move(play, token, "after", step_manifest=CLAIM, variables={"files": []})
+            assert not late.is_error, late.text
+
+    assert left.is_error is (files is None)
+
+
+@proves("engine.person-leaving-call")
+async def test_the_navigator_completes_no_step_whose_question_the_call_reports_away(settings: Settings, library: Path) -> None:
+    write(library, condition=RISKY)
+    path = library / "gate" / "workflow.yaml"
+    path.write_text(path.read_text().replace("name: Do it", "name: Do it, required: false, checkpoint: sure"))
+    async with playing(settings, library, dialect="navigator") as play:
+        state = (await play("nav_start", workflow_id="gate", initial_variables={"risk": "high"})).json["state"]
+        did = {"state": state, "action": "complete_step", "step_id": "do", "output": "Done."}
+        refused = await play("nav_action", **did, variables={"risk": "low"})
+
+    assert "Checkpoint 'sure' is to be answered first." in refused.text
+
+
 @proves("engine.strictness")
 async def test_a_demand_for_people_holds_on_a_server_that_does_not_make_it(settings: Settings, library: Path) -> None:
     write(library, person=False)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
+from fidelio.ids import is_short_handle
 from fidelio.ledger import Ledger
 from fidelio.ledger.encoding import DELETED, REDACTED, SESSION_DELETED
 from fidelio.ledger.model import Document, Event, Request, Session
@@ -50,12 +51,16 @@ class RedactionPlan(msgspec.Struct, frozen=True):
 
 
 async def plan_deletion(ledger: Ledger, session: Session) -> list[Session]:
-    """The session and all that it has started, directly or not; raises `UsageProblem` if any of them works or waits."""
+    """The session and all that it has started, directly or not, and the workers of those that were conducted.
+
+    Raises `UsageProblem` if any of them works or waits.
+    """
     if session.status == DELETED:
         raise SessionNotFound(
             f"Session {session.id} was deleted before.", remedy=Hint(Command("sessions"), " lists the others.")
         )
     found = [session, *[child async for child in _iter_descendants(ledger, session.id)]]
+    found += [worker async for worker in _iter_workers(ledger, found)]
     if unfinished := [each for each in found if each.status not in _ENDED.get(each.kind, ())]:
         raise _refuse_unfinished(session, unfinished)
     return found
@@ -74,6 +79,19 @@ async def _iter_descendants(ledger: Ledger, session: str) -> AsyncIterator[Sessi
     async for child in all_pages(partial(ledger.sessions, parent=session)):
         yield child
         async for descendant in _iter_descendants(ledger, child.id):
+            yield descendant
+
+
+async def _iter_workers(ledger: Ledger, sessions: Sequence[Session]) -> AsyncIterator[Session]:
+    """The workers of conducted sessions. Their names begin with the id of the session; it is not their parent."""
+    # An id that somebody has chosen could be the beginning of another name.
+    prefixes = tuple(f"{session.id}-" for session in sessions if session.kind == "workflow" and is_short_handle(session.id))
+    known = {session.id for session in sessions}
+    async for worker in all_pages(partial(ledger.sessions, kind="agent")):
+        if worker.id in known or not (worker.name or "").startswith(prefixes):
+            continue
+        yield worker
+        async for descendant in _iter_descendants(ledger, worker.id):
             yield descendant
 
 

@@ -114,7 +114,7 @@ def validate_report(
     if refusal is not None or problems:
         return RejectedReport(tuple(dict.fromkeys([*problems, *([refusal.sentence] if refusal is not None else [])])))
     accepted = AcceptedReport(tuple(drafts), informed)
-    return _complete_steps(workflow, segment, steps, accepted, context, MoveActor(f"agent:{agent}"))
+    return _complete_steps(workflow, segment, steps, accepted, context, MoveActor(f"agent:{agent}"), earlier=record)
 
 
 def reduce_manifest_on_exit(record: Record, segment: ActivitySegment, manifest: Manifest) -> Manifest | RejectedReport:
@@ -157,13 +157,17 @@ def _complete_steps(
     report: AcceptedReport,
     context: AnswerContext,
     actor: MoveActor,
+    *,
+    earlier: Record,
 ) -> AcceptedReport | RejectedReport:
+    """Complete the reported steps; `earlier` is the record before the report."""
     before = report.record
     for entry in steps:
         request = MoveRequest("complete_step", entry.step_id, output=entry.output)
-        drafts = apply_move(workflow, report.record, request, context, actor)
+        drafts = apply_move(workflow, report.record, request, context, actor, earlier=earlier)
         if isinstance(drafts, Refusal):
             return RejectedReport((f"{drafts.sentence} {drafts.remedy!s}".strip(),))
+        earlier = fold_drafts(earlier, drafts, context.now)
         report = AcceptedReport((*report.drafts, *drafts), fold_drafts(report.record, drafts, context.now))
     after = report.record
     fired = [trigger for entry in steps[-1:] for trigger in find_fired_triggers(workflow, before, after, entry.step_id)]

@@ -47,8 +47,14 @@ def holds(condition: Condition | None, variables: Mapping[str, Any], *, reported
         return _evaluate_comparison(condition, look_up(condition.variable, variables), reported_only)
     if condition.type == "not":
         return negate(holds(condition.condition, variables, reported_only=reported_only))
-    truths = [holds(operand, variables, reported_only=reported_only) for operand in condition.conditions]
-    return all_hold(truths) if condition.type == "and" else negate(all_hold([negate(truth) for truth in truths]))
+    # The first operand that is false decides a conjunction, the first that is true a disjunction.
+    neutral, unknown = condition.type == "and", False
+    for operand in condition.conditions:
+        truth = holds(operand, variables, reported_only=reported_only)
+        if truth is (not neutral):
+            return truth
+        unknown = unknown or truth is None
+    return None if unknown else neutral
 
 
 def list_comparisons(condition: Condition) -> Iterator[Simple]:

@@ -6,8 +6,9 @@ Besides transitions, answers to checkpoints, branches of decisions and loops lea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
@@ -18,8 +19,7 @@ from fidelio.definitions.wording import describe_condition
 Reason = Literal["next", "condition", "decision", "answer", "loop"]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowEdge:
+class FlowEdge(msgspec.Struct, frozen=True):
     """An edge to another activity. `words` describes its condition; `path` is the path of the target in the activity."""
 
     target: str
@@ -137,4 +137,5 @@ def may_end_after(activity: Activity, domains: dict[str, VariableDomain]) -> boo
 def _is_exhaustive(conditions: list[Condition], domains: dict[str, VariableDomain]) -> bool:
     if len(conditions) < 2:
         return any(find_constant_truth(condition, domains) == "always" for condition in conditions)
-    return find_constant_truth(Or(type="or", conditions=tuple(conditions)), domains) == "always"
+    # The conditions are validated already; doing it again for hundreds of them takes a tenth of a drawing.
+    return find_constant_truth(Or.model_construct(type="or", conditions=tuple(conditions)), domains) == "always"

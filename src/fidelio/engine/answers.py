@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fidelio.definitions.conditions import Truth, holds, render_condition
+from fidelio.definitions.conditions import holds, render_condition
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import collect_instance_values, demands_person, encode_effect, find_checkpoint
+from fidelio.engine.checkpoints import (
+    collect_instance_values,
+    demands_person,
+    encode_effect,
+    find_checkpoint,
+    list_values_at_questions,
+)
 from fidelio.engine.scope import collect_reported_values, restore_replaced
 from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record, Refusal
 from fidelio.errors import Command, Hint
@@ -125,11 +131,15 @@ class _OpenRequest(msgspec.Struct, frozen=True):
         demanded = self.waiting.person or self.record.person
         return demanded or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
 
-    def evaluate_at_yield(self) -> Truth:
-        """Evaluate the condition without what agents have reported while the checkpoint waits. Defaults count."""
-        before = restore_replaced(self.record, self.waiting.replaced)
-        values = collect_instance_values(self.workflow, before, self.waiting.instance)
-        return holds(self.checkpoint.condition, values, reported_only=True)
+    def was_inapplicable(self) -> bool:
+        """Whether the condition is false without what agents have reported while the checkpoint waits. Defaults count.
+
+        In a loop it has to be false without what they have reported since any earlier question of the loop, too.
+        """
+        condition, before = self.checkpoint.condition, restore_replaced(self.record, self.waiting.replaced)
+        at_yield = collect_instance_values(self.workflow, before, self.waiting.instance)
+        earlier = list_values_at_questions(self.workflow, self.record, self.waiting.instance)
+        return all(holds(condition, values, reported_only=True) is False for values in (at_yield, *earlier))
 
 
 def _compare_with_recorded(recorded: CheckpointAnswer, choice: AnswerChoice, mode: AnswerMode) -> Resolution | Refusal:
@@ -194,7 +204,7 @@ def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal 
         return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, render_condition(checkpoint.condition)))
     # Otherwise a model could dismiss a checkpoint that only a person may answer, by what it reports while the person is asked.
     person = context.relayed and question.demands_person(context)
-    return _refuse_without_person(question) if person and question.evaluate_at_yield() is not False else None
+    return _refuse_without_person(question) if person and not question.was_inapplicable() else None
 
 
 def _refuse_without_person(question: _OpenRequest) -> Refusal:

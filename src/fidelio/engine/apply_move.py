@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerChoice, AnswerContext, Resolution, resolve_answer
-from fidelio.engine.checkpoints import find_current_checkpoint, find_instance
+from fidelio.engine.checkpoints import evaluate_condition, find_current_checkpoint, find_instance, needs_person
 from fidelio.engine.due_iterations import find_due_items
 from fidelio.engine.manifests import MAX_OUTPUT_LENGTH, is_blank
 from fidelio.engine.moves import Action, PossibleMove, describe_situation
 from fidelio.engine.person_checkpoints import refuse_unanswered
+from fidelio.engine.progress import find_checkpoint_before
 from fidelio.engine.record import ANSWERED, LOOP_ADVANCED, STEP_COMPLETED, YIELDED, EventDraft, fold_drafts
 from fidelio.engine.scope import collect_values, find_running_loop
 from fidelio.engine.state import LoopIteration, Record, Refusal
@@ -59,9 +60,18 @@ class MoveActor:
 
 
 def apply_move(
-    workflow: Workflow, record: Record, request: MoveRequest, context: AnswerContext, actor: MoveActor
+    workflow: Workflow,
+    record: Record,
+    request: MoveRequest,
+    context: AnswerContext,
+    actor: MoveActor,
+    *,
+    earlier: Record | None = None,
 ) -> list[EventDraft] | Refusal:
-    """The events of the move, if `describe_situation` offers it."""
+    """The events of the move, if `describe_situation` offers it.
+
+    `earlier` is the record without what the call reports: it does not report away a question that only a person answers.
+    """
     transitions, person = list_transitions(workflow, record), context.demands_person
     offered = describe_situation(workflow, record, now=context.now, person=person, transitions=transitions)
     move = next((move for move in offered.offered if (move.action, move.target) == (request.action, request.target)), None)
@@ -69,15 +79,29 @@ def apply_move(
         return _explain_refusal(workflow, record, request, offered.blocked, context)
     match request.action:
         case "complete_step":
-            return _complete_step(workflow, record, move, request.output)
+            refusal = _refuse_reported_away(workflow, record, earlier, move, server=person) if earlier is not None else None
+            return refusal or _complete_step(workflow, record, move, request.output)
         case "advance_loop":
             return _advance_loop(workflow, record, move, request.items)
         case "transition":
             new_visit = request.target == record.activity
             drafts = draft_transition(workflow, record, request.target, new_visit=new_visit, candidates=transitions)
-            return refuse_unanswered(workflow, record, drafts, server=person) or drafts
+            return refuse_unanswered(workflow, record, drafts, earlier=earlier, server=person) or drafts
         case _:
             return _answer_checkpoint(workflow, record, request, context, actor)
+
+
+def _refuse_reported_away(
+    workflow: Workflow, record: Record, earlier: Record, move: PossibleMove, *, server: bool
+) -> Refusal | None:
+    """Refuse a step whose checkpoint a person has to answer, if only what the call itself reports says otherwise."""
+    task = move.task
+    if task is None or (checkpoint := find_checkpoint_before(workflow, earlier, task)) is None:
+        return None
+    demanded = checkpoint.required and needs_person(workflow, record, checkpoint, server=server)
+    if not demanded or evaluate_condition(workflow, earlier, checkpoint) is not True:
+        return None
+    return Refusal("CHECKPOINT_BLOCKING", f"Step '{task.id}' cannot be completed.", phrases.answered_first(checkpoint.id))
 
 
 def _complete_step(workflow: Workflow, record: Record, move: PossibleMove, output: str) -> list[EventDraft] | Refusal:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
-from fidelio.engine.due_iterations import has_next_iteration
-from fidelio.engine.scope import collect_values, find_loop_items, find_running_loop
+from fidelio.engine.due_iterations import find_due_items, has_first_iteration, has_next_iteration
+from fidelio.engine.scope import collect_values, find_running_loop, restore_replaced
 from fidelio.engine.state import CheckpointInstance, LoopIteration, OpenCheckpoint, Record
 from fidelio.engine.transitions import find_next_loop_activity
 
@@ -56,7 +56,7 @@ def find_naming_steps(activity: Activity, checkpoint_id: str) -> list[Step]:
 
 def find_checkpoint_loop(activity: Activity, checkpoint_id: str) -> Loop | None:
     """The loop whose steps name the checkpoint; None if a step outside loops names it too, or none does."""
-    if any(step.checkpoint == checkpoint_id for step in activity.steps):
+    if not activity.loops or any(step.checkpoint == checkpoint_id for step in activity.steps):
         return None
     return next((loop for loop in activity.loops if any(step.checkpoint == checkpoint_id for step in loop.steps)), None)
 
@@ -79,12 +79,29 @@ def collect_instance_values(workflow: Workflow, record: Record, instance: Checkp
     return values
 
 
+def list_values_at_questions(workflow: Workflow, record: Record, instance: CheckpointInstance) -> Iterator[dict[str, Any]]:
+    """The values in scope of an instance in a loop without what agents have reported since each question of that loop.
+
+    What people, the definition and children have set since counts. Without a question there are none.
+    """
+    known = record.here.in_loops.get(instance.checkpoint)
+    activity = workflow.activity(record.activity)
+    loop = find_checkpoint_loop(activity, instance.checkpoint) if activity is not None and known is not None else None
+    for replaced in known.replaced if known is not None and loop is not None else ():
+        values = collect_instance_values(workflow, restore_replaced(record, replaced), instance)
+        if loop is not None and loop.variable and loop.variable not in values:
+            # An item that was added since is known by its own value only.
+            now = collect_instance_values(workflow, record, instance)
+            values |= {loop.variable: now[loop.variable]} if loop.variable in now else {}
+        yield values
+
+
 def _find_items(workflow: Workflow, record: Record, loop: Loop) -> tuple[Any, ...] | None:
     if loop.type != "forEach":
         return None
     if find_running_loop(workflow, record.here) is loop and record.here.running is not None:
         return record.here.running.items
-    return find_loop_items(loop, collect_values(workflow, record))
+    return find_due_items(loop, record, collect_values(workflow, record))
 
 
 def find_instance(workflow: Workflow, record: Record, checkpoint_id: str) -> CheckpointInstance:
@@ -120,7 +137,8 @@ def find_checkpoints_to_arm(
     for checkpoint in activity.checkpoints if activity is not None else ():
         per_item = needs_person(workflow, record, checkpoint, server=person)
         iterations = count_known_iterations(workflow, record, checkpoint.id) if per_item else 0
-        for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if checkpoint.required else ():
+        is_due = checkpoint.required and not (per_item and _is_settled_loop(workflow, record, checkpoint.id))
+        for instance in _list_unopened(workflow, record, checkpoint.id, iterations) if is_due else ():
             yield checkpoint, instance, evaluate_condition(workflow, record, checkpoint, instance)
 
 
@@ -177,6 +195,16 @@ def _is_settled(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
     # The record has only the newest answer itself, and another iteration may have been answered after this one.
     answered = instance.iteration in _list_answered(record, checkpoint_id)
     return answered or record.find_answer_of(instance) is not None
+
+
+def _is_settled_loop(workflow: Workflow, record: Record, checkpoint_id: str) -> bool:
+    """Whether the loop of the checkpoint was left for another loop, or is known to have no iteration."""
+    activity = workflow.activity(record.activity)
+    loop = find_checkpoint_loop(activity, checkpoint_id) if activity is not None else None
+    if loop is None or _find_running(workflow, record, checkpoint_id) is not None:
+        return False
+    is_left, values = loop.id in record.here.looped, collect_values(workflow, record)
+    return is_left or has_first_iteration(loop, record, values) is False
 
 
 def _list_answered(record: Record, checkpoint_id: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
-from fidelio.engine.record import BY_ANSWER
+from fidelio.engine.record import BY_ANSWER, BY_CHILD
 from fidelio.engine.scope import find_loop_items
 from fidelio.engine.state import LoopIteration, Record
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Loop
 
 # Prefixes of authors whose lists count as they are, also if they are shorter: answers, actions on entry and exit, and children.
-_BY_OTHERS = (BY_ANSWER, "entry:", "exit:", "child:")
+_BY_OTHERS = (BY_ANSWER, "entry:", "exit:", BY_CHILD)
 
 
 def has_first_iteration(loop: Loop, record: Record, values: Mapping[str, Any]) -> Truth:

@@ -50,6 +50,8 @@ def assign_iterations(workflow: Workflow, record: Record, manifest: Sequence[Ste
     Of equal items each entry of a step takes the next one.
     """
     loops = {step.id: loop for loop in _list_loops(workflow, record) for step in loop.loop.steps}
+    if not loops:
+        return list(manifest)
     taken = {(entry.step_id, entry.iteration) for entry in manifest}
     result = list[StepReport]()
     for entry in manifest:

@@ -183,7 +183,7 @@ class _SituationBuilder:
         self, position: SessionPosition, tasks: Sequence[ActivityTask], checkpoint: Checkpoint
     ) -> Situation:
         others = self._list_moves_without_option(checkpoint)
-        why = f"Checkpoint '{checkpoint.id}' is to be answered first."
+        why = phrases.answered_first(checkpoint.id)
         blocked = [
             *(move for move in others if move.reason),
             *_make_task_moves(tasks, why, "CHECKPOINT_BLOCKING"),
@@ -227,7 +227,7 @@ class _SituationBuilder:
             return [self._make_task_move(task), *answers]
         return [
             *answers,
-            *_make_task_moves([task], f"Checkpoint '{checkpoint.id}' is to be answered first.", "CHECKPOINT_BLOCKING"),
+            *_make_task_moves([task], phrases.answered_first(checkpoint.id), "CHECKPOINT_BLOCKING"),
         ]
 
     def _explain_unfinished_iteration(self, task: ActivityTask) -> str:
@@ -235,7 +235,7 @@ class _SituationBuilder:
         if task.kind != "loop":
             return ""
         found = find_unfinished(self.workflow, self.record, begins=task.id, server=self.context.demands_person)
-        return phrases.person_unasked(found.checkpoint, found.activity, found.iterations) if found is not None else ""
+        return found.sentence if found is not None else ""
 
     def _make_task_move(self, task: ActivityTask) -> PossibleMove:
         (move,) = _make_task_moves([task])

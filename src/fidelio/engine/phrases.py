@@ -181,10 +181,17 @@ def answer_below_demand(checkpoint: str, assurance: str) -> str:
     return f"Checkpoint '{checkpoint}' demands a person, but its answer was only '{assurance}'."
 
 
-def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] = ()) -> str:
+def answered_first(checkpoint: str) -> str:
+    return f"Checkpoint '{checkpoint}' is to be answered first."
+
+
+def person_unasked(checkpoint: str, activity: str, iterations: tuple[int, ...] = (), undecided: tuple[str, ...] = ()) -> str:
     shown = ", ".join(map(str, iterations[:5])) + (" and more" if iterations[5:] else "")
     where = f" for iteration {shown} of its loop" if iterations else ""
-    return f"Activity '{activity}' cannot be left: only a person answers its checkpoint '{checkpoint}', and none has{where}."
+    names = " and ".join(dict.fromkeys(undecided))
+    known = f" If that loop has nothing to do, report {names} in `variables`." if names else ""
+    whose = f"only a person answers its checkpoint '{checkpoint}', and none has{where}."
+    return f"Activity '{activity}' cannot be left: {whose}{known}"
 
 
 START_CHILD = "Start it with start_session and the token of this session as parent_session_token, and go on when it has ended."

@@ -6,7 +6,7 @@ chose it). So the record can be rebuilt from the ledger at any time, and a chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -63,9 +63,11 @@ CALLED = "tool.called"
 # Tools whose caller brings an answer; their calls are not those of the agent that waits for one.
 _ANSWERING_TOOLS = frozenset({"present_checkpoint", "respond_checkpoint"})
 
-# Prefixes of the authors of variables: an answer, and actions of the definition.
+# Prefixes of the authors of variables: an answer, a child session, and actions of the definition.
 BY_ANSWER = "checkpoint:"
-BY_DEFINITION = ("entry:", "exit:", "step:")
+BY_CHILD = "child:"
+BY_STEP = "step:"
+BY_DEFINITION = ("entry:", "exit:", BY_STEP)
 
 
 class EventContent(Protocol):
@@ -163,9 +165,10 @@ def _apply_entered(record: Record, event: FoldableEvent) -> Record:
     body = event.body
     if body["activity"] == record.activity and not body.get("again"):
         return _note_manifest(replace(record, condition=body.get("condition", "")), body)
+    is_over = record.activity and body.get("how") != "loop"
     left = replace(
         _note_manifest(record, body),
-        completed=_completed_activities(record) if body.get("how") != "loop" else record.completed,
+        completed=_union(record.completed, [record.activity]) if is_over else record.completed,
         passed=_union(record.passed, body.get("passed", ())),
         condition=body.get("condition", ""),
         forced="",
@@ -225,13 +228,13 @@ def _apply_armed(record: Record, event: FoldableEvent) -> Record:
     armed = (_build_open_checkpoint(record, event, entry) for entry in entries)
     here = record.here
     for entry in entries:
-        here = here.note_iteration(entry["checkpoint"], total=entry.get("of", 0))
+        here = here.note_request(entry["checkpoint"], entry.get("iteration", 0), entry.get("of", 0))
     return _update_status(replace(record, armed=(*record.armed, *armed), here=here))
 
 
 def _apply_yielded(record: Record, event: FoldableEvent) -> Record:
     body = event.body
-    here = record.here.note_iteration(body["checkpoint"], total=body.get("of", 0))
+    here = record.here.note_request(body["checkpoint"], body.get("iteration", 0), body.get("of", 0))
     return _update_status(replace(record, open=_build_open_checkpoint(record, event, body), here=here))
 
 
@@ -280,18 +283,19 @@ def _replace_last_answer(record: Record, last: CheckpointAnswer) -> Record:
 
 
 def _apply_variables_set(record: Record, event: FoldableEvent) -> Record:
-    body, before = event.body, record.set_by
+    body = event.body
     if lists := body.get("loop_items"):
         record = replace(record, here=replace(record.here, loop_items={**record.here.loop_items, **lists}))
-    after = _set_variables(record, body["variables"], body["by"])
-    # A report that repeats the value of an answer must not become its author: the value would lose the protection of answers.
-    confirmed = [name for name, value in body["variables"].items() if _repeats_answer(record, name, value, body["by"])]
-    return replace(after, set_by={**after.set_by, **{name: before[name] for name in confirmed}}) if confirmed else after
+    # A report that repeats the value of an answer must not become its author: the value would lose the protection of answers,
+    # and that of a child would count as the agent's own.
+    repeated = [name for name, value in body["variables"].items() if _is_repeated(record, name, value, body["by"])]
+    return _set_variables(record, body["variables"], body["by"], repeated=repeated)
 
 
-def _repeats_answer(record: Record, name: str, value: Any, author: str) -> bool:
-    by_answer = record.set_by.get(name, "").startswith(BY_ANSWER)
-    return by_answer and not author.startswith(BY_DEFINITION) and is_equal(record.variables[name], value)
+def _is_repeated(record: Record, name: str, value: Any, author: str) -> bool:
+    """Whether an agent repeats what an answer or a child has set."""
+    by_others = record.set_by.get(name, "").startswith((BY_ANSWER, BY_CHILD))
+    return by_others and not author.startswith(BY_DEFINITION) and is_equal(record.variables[name], value)
 
 
 def _apply_skill_loaded(record: Record, event: FoldableEvent) -> Record:
@@ -316,14 +320,14 @@ def _apply_child_started(record: Record, event: FoldableEvent) -> Record:
 def _apply_child_finished(record: Record, event: FoldableEvent) -> Record:
     session = event.body["session"]
     rest = tuple(child for child in record.children if child.session != session)
-    return _set_variables(replace(record, children=rest), event.body.get("variables", {}), f"child:{session}")
+    return _set_variables(replace(record, children=rest), event.body.get("variables", {}), f"{BY_CHILD}{session}")
 
 
 def _apply_completed(record: Record, event: FoldableEvent) -> Record:
-    body = event.body
-    passed = _union(record.passed, body.get("passed", ()))
-    left = replace(_note_manifest(record, body), completed=_completed_activities(record), passed=passed)
-    return _end(replace(left, condition=body.get("condition", "")), "completed")
+    body, left = event.body, [record.activity] if record.activity else ()
+    completed, passed = _union(record.completed, left), _union(record.passed, body.get("passed", ()))
+    after = replace(_note_manifest(record, body), completed=completed, passed=passed)
+    return _end(replace(after, condition=body.get("condition", "")), "completed")
 
 
 def _end(record: Record, status: Status) -> Record:
@@ -345,17 +349,21 @@ def _apply_called(record: Record, event: FoldableEvent) -> Record:
     return replace(record, since=event.seq + 1) if body.get("closes") else record
 
 
-def _set_variables(record: Record, variables: Mapping[str, Any], author: str, *, by_person: bool = False) -> Record:
+def _set_variables(
+    record: Record, variables: Mapping[str, Any], author: str, *, by_person: bool = False, repeated: Collection[str] = ()
+) -> Record:
+    """Set variables. Those in `repeated` have that value already, and keep its author."""
     if not variables:
         return record
     # An action on entry is no choice of an agent, unlike one of a step that the agent reports.
     trusted = by_person or author.startswith("entry:")
-    record = forget_replaced(record, variables) if trusted else keep_replaced(record, variables)
-    record = record if trusted else replace(record, here=record.here.note_variables(variables))
+    anew, new = author.startswith((BY_CHILD, *BY_DEFINITION)), [name for name in variables if name not in repeated]
+    record = forget_replaced(record, variables) if trusted else keep_replaced(record, variables, anew=anew)
+    record = record if trusted else replace(record, here=record.here.note_variables(new))
     return replace(
         record,
         variables={**record.variables, **variables},
-        set_by={**record.set_by, **dict.fromkeys(variables, author)},
+        set_by={**record.set_by, **dict.fromkeys(new, author)},
         here=replace(record.here, changed=_union(record.here.changed, variables)) if record.activity else record.here,
     )
 
@@ -364,10 +372,6 @@ def _update_status(record: Record) -> Record:
     if record.ended:
         return record
     return replace(record, status="blocked" if record.waiting else "active")
-
-
-def _completed_activities(record: Record) -> tuple[str, ...]:
-    return _union(record.completed, (record.activity,) if record.activity else ())
 
 
 def _union(names: tuple[str, ...], more: Iterable[str]) -> tuple[str, ...]:

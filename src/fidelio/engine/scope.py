@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from fidelio.definitions.conditions import MISSING, is_equal, look_up
-from fidelio.engine.state import ActivityVisit, Record
+from fidelio.engine.state import ActivityVisit, LoopAnswers, Record
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Loop, Mode, Workflow
@@ -68,18 +69,32 @@ def find_loop_items(loop: Loop, values: Mapping[str, Any]) -> tuple[Any, ...] | 
 Replaced = Mapping[str, list[Any]]
 
 
-def keep_replaced(record: Record, variables: Mapping[str, Any]) -> Record:
-    """Keep the values that an agent replaces, for the open checkpoints and the visits. The first value of each counts."""
+def keep_replaced(record: Record, variables: Mapping[str, Any], *, anew: bool = False) -> Record:
+    """Keep the values that an agent replaces, for the open checkpoints and the visits. The first value of each counts.
+
+    `anew`: a child session or an action of the definition sets them. For the later iterations of a loop they count.
+    """
     before, changed = record.variables, dict[str, list[Any]]()
     for name, value in variables.items():
         if name not in before or not is_equal(before[name], value):
             changed[name] = [before[name]] if name in before else []
-    return _map_replaced(record, lambda known: {**changed, **known}) if changed else record
+    if not changed and not anew:
+        return record
+
+    def keep(known: Replaced) -> dict[str, list[Any]]:
+        return {**changed, **known}
+
+    return _map_replaced(record, keep, partial(_drop_names, variables) if anew else keep)
 
 
 def forget_replaced(record: Record, names: Mapping[str, Any]) -> Record:
     """Forget the earlier values of variables that a person or the definition sets: the new values count."""
-    return _map_replaced(record, lambda known: {name: value for name, value in known.items() if name not in names})
+    forget = partial(_drop_names, names)
+    return _map_replaced(record, forget, forget)
+
+
+def _drop_names(names: Mapping[str, Any], known: Replaced) -> dict[str, list[Any]]:
+    return {name: value for name, value in known.items() if name not in names}
 
 
 def restore_replaced(record: Record, replaced: Replaced) -> Record:
@@ -90,14 +105,29 @@ def restore_replaced(record: Record, replaced: Replaced) -> Record:
     return replace(record, variables={**others, **{name: value[0] for name, value in replaced.items() if value}})
 
 
-def _map_replaced(record: Record, change: Callable[[Replaced], dict[str, list[Any]]]) -> Record:
+_Change = Callable[[Replaced], dict[str, list[Any]]]
+
+
+def _map_replaced(record: Record, change: _Change, in_loops: _Change) -> Record:
     return replace(
         record,
         open=replace(record.open, replaced=change(record.open.replaced)) if record.open is not None else None,
         armed=tuple(replace(entry, replaced=change(entry.replaced)) for entry in record.armed),
-        here=replace(record.here, replaced=change(record.here.replaced)) if record.activity else record.here,
-        outer=tuple(replace(visit, replaced=change(visit.replaced)) for visit in record.outer),
+        here=_map_visit(record.here, change, in_loops) if record.activity else record.here,
+        outer=tuple(_map_visit(visit, change, in_loops) for visit in record.outer),
     )
+
+
+def _map_visit(visit: ActivityVisit, change: _Change, in_loops: _Change) -> ActivityVisit:
+    answers = {name: _map_answers(known, in_loops) for name, known in visit.in_loops.items()}
+    return replace(visit, replaced=change(visit.replaced), in_loops=answers)
+
+
+def _map_answers(known: LoopAnswers, change: _Change) -> LoopAnswers:
+    distinct = list[dict[str, list[Any]]]()
+    for values in map(change, known.replaced):
+        distinct += [values] if values not in distinct else []
+    return replace(known, replaced=tuple(distinct))
 
 
 def find_active_modes(workflow: Workflow, variables: Mapping[str, Any]) -> Iterator[Mode]:
@@ -119,8 +149,7 @@ def find_skipped_activities(workflow: Workflow, record: Record) -> frozenset[str
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedArtifact:
+class ExpectedArtifact(msgspec.Struct, frozen=True):
     """A file that the current activity produces. `directory` is empty if the definition names no location."""
 
     id: str

@@ -130,12 +130,15 @@ class LoopIteration(_Value, frozen=True):
 class LoopAnswers(_Value, frozen=True):
     """The iterations for which a checkpoint of a loop was answered, and how many there were when it was yielded.
 
-    `since` are the variables that agents have set after the newest answer.
+    `since` are the variables that agents have set after the newest answer. `replaced` has for each question the values that
+    variables had when it was asked, as lists of at most one, if agents have reported others since: such a report does not count
+    against the questions of later iterations.
     """
 
     iterations: tuple[int, ...] = ()
     total: int = 0
     since: tuple[str, ...] = ()
+    replaced: tuple[dict[str, list[Any]], ...] = ()
 
 
 class ActivityVisit(_Value, frozen=True):
@@ -161,14 +164,22 @@ class ActivityVisit(_Value, frozen=True):
     started: tuple[str, ...] = ()
     loop_items: dict[str, list[Any]] = msgspec.field(default_factory=dict)
 
-    def note_iteration(self, checkpoint: str, iteration: int = 0, *, total: int = 0) -> ActivityVisit:
-        """Note an answer in an iteration, or how many iterations there were when the checkpoint was yielded."""
+    def note_request(self, checkpoint: str, iteration: int, total: int) -> ActivityVisit:
+        """Note that a checkpoint of a loop was yielded, and how many iterations there were."""
         if not iteration and not total:
             return self
         known = self.in_loops.get(checkpoint, LoopAnswers())
-        iterations = (*known.iterations, iteration) if iteration and iteration not in known.iterations else known.iterations
-        noted = LoopAnswers(iterations, max(known.total, total), () if iteration else known.since)
+        values = known.replaced if {} in known.replaced else (*known.replaced, {})
+        noted = replace(known, total=max(known.total, total), replaced=values)
         return replace(self, in_loops={**self.in_loops, checkpoint: noted})
+
+    def note_iteration(self, checkpoint: str, iteration: int) -> ActivityVisit:
+        """Note an answer in an iteration."""
+        if not iteration:
+            return self
+        known = self.in_loops.get(checkpoint, LoopAnswers())
+        iterations = (*known.iterations, iteration) if iteration not in known.iterations else known.iterations
+        return replace(self, in_loops={**self.in_loops, checkpoint: replace(known, iterations=iterations, since=())})
 
     def note_variables(self, names: Iterable[str]) -> ActivityVisit:
         """Note that an agent has set variables after the answers to checkpoints of loops."""

@@ -247,10 +247,9 @@ def _list_loop_transitions(workflow: Workflow, record: Record) -> list[Candidate
 def _list_unreported_loop_transitions(workflow: Workflow, record: Record, activity: Activity) -> Iterator[CandidateTransition]:
     """Transitions of loops whose iterations are not reported: into their activities, between them, and back."""
     inside = [name for loop in activity.loops for name in loop.activities]
-    for owner in workflow.activities if not record.outer else ():
-        for loop in owner.loops:
-            if activity.id in loop.activities:
-                inside += [*loop.activities, owner.id]
+    for owner, loop in workflow.activity_loops if not record.outer else ():
+        if activity.id in loop.activities:
+            inside += [*loop.activities, owner]
     for name in dict.fromkeys(inside):
         if name != activity.id and workflow.activity(name) is not None:
             yield CandidateTransition(name, None, False, kind="loop")
@@ -273,7 +272,10 @@ def _replace_skipped(
     workflow: Workflow, record: Record, values: ConditionValues, own: Sequence[CandidateTransition]
 ) -> list[CandidateTransition]:
     """The transitions, with those to skipped activities replaced by the transitions of these."""
-    search, found = _BypassSearch(workflow, values, find_skipped_activities(workflow, record)), list[CandidateTransition]()
+    skipped = find_skipped_activities(workflow, record)
+    if not skipped and not workflow.broken:
+        return list(own)
+    search, found = _BypassSearch(workflow, values, skipped), list[CandidateTransition]()
     for candidate in own:
         if search.is_skipped(candidate.to):
             found.extend(search.find(candidate))
@@ -335,6 +337,10 @@ class _BypassSearch:
 
 def _evaluate_candidates(candidates: Sequence[DeclaredTransition], values: ConditionValues) -> list[CandidateTransition]:
     """Evaluate the candidates: they are open up to the first condition that holds; if none does, the first default is."""
+    if len(candidates) == 1 and candidates[0].condition is None:
+        # The only way on, in most activities.
+        only = candidates[0]
+        return [CandidateTransition(only.to, True, only.default, only.text, kind=only.kind, open=True)]
     truths = [values.evaluate(edge) for edge in candidates]
     first = next((number for number, truth in enumerate(truths) if truth is True), len(candidates))
     plain = any(edge.condition is None and not edge.default for edge in candidates[:first])

@@ -72,6 +72,8 @@ def check_required_variables(workflow: Workflow, record: Record) -> list[Problem
 
 def check_variables(workflow: Workflow, reported: Mapping[str, Any]) -> list[Problem]:
     """Find undeclared names and values that do not have the declared type."""
+    if not reported:
+        return []
     declared = {variable.name: variable.type for variable in workflow.variables}
     unknown = [name for name in reported if name not in declared]
     problems = [Problem("undeclared", phrases.undeclared_variables(unknown))] if unknown else []

@@ -144,6 +144,13 @@ def damaged_value(what: str, error: Exception) -> LedgerDamaged:
     return LedgerDamaged(f"The ledger is damaged: the {what} cannot be decoded ({error}).", remedy=RESTORE)
 
 
+def unreadable_event(session: str, seq: int, event_type: str, error: Exception) -> LedgerDamaged:
+    """The error for an event whose body does not have the form of its type, although its hash may be right."""
+    sentence = f"Event {seq} ({event_type}) of session {session} cannot be read: its body has another form ({error!r:.100})."
+    wrong = Hint("No version of Fidelio writes such an event. ", Command("events", session, "--json"), " prints it.")
+    return LedgerDamaged(sentence, remedy=wrong)
+
+
 class LedgerUnavailable(LedgerError):
     """The database is unavailable."""
 

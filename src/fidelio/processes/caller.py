@@ -90,6 +90,9 @@ def read_claim(claim: str) -> Caller:
 
 def combine_callers(*callers: Caller) -> Caller:
     """Combine what several sources say about a caller: every sign of an agent counts."""
+    callers = tuple([caller for caller in callers if caller is not PERSON])
+    if not callers:
+        return PERSON
     runs = {caller.run for caller in callers if caller.run}
     kinds = {caller.kind for caller in callers}
     if "unknown" in kinds or len(runs) > 1:

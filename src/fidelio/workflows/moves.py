@@ -164,14 +164,23 @@ class MoveService:
             new_visit=new_visit,
             candidates=candidates,
         )
-        self._refuse_unanswered(definition.workflow, reported, [*entry, *drafts], move, per_iteration=per_iteration)
+        self._refuse_unanswered(
+            definition.workflow, call.record, reported, [*entry, *drafts], move, per_iteration=per_iteration
+        )
         moved = MoveResult(definition.workflow, activity, call.record.activity, call.record.since)
         linked = await self.finish_in_parent(call, fold_drafts(informed, drafts, self._unit.clock())) if ends else ()
         events = build_events([*report, *entry, *drafts], call.agent)
         return WorkflowDecision(moved, events=events, warnings=warnings, linked=linked, closes=True)
 
     def _refuse_unanswered(
-        self, workflow: Workflow, record: Record, drafts: Sequence[EventDraft], move: Move, *, per_iteration: bool
+        self,
+        workflow: Workflow,
+        earlier: Record,
+        record: Record,
+        drafts: Sequence[EventDraft],
+        move: Move,
+        *,
+        per_iteration: bool,
     ) -> None:
         """Refuse, at every level, to end a visit with a checkpoint that only a person answers and that none has answered."""
         steps = [entry.step_id for entry in move.steps or ()]
@@ -184,7 +193,7 @@ class MoveService:
                 "A person answers them; then go on."
             )
         server = self._unit.policy.demands_person
-        refusal = refuse_unanswered(workflow, record, drafts, reported=steps, server=server, remedy=remedy)
+        refusal = refuse_unanswered(workflow, record, drafts, reported=steps, earlier=earlier, server=server, remedy=remedy)
         if refusal is not None:
             raise refusal_error(refusal)
 

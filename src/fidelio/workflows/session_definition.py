@@ -50,7 +50,7 @@ class SessionDefinition(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(list_warnings(self.drift))
+        return tuple(list_warnings(self.drift)) if self.drift else ()
 
     def activity_text(self, activity: Activity) -> str:
         """The activity as TOON: its file, or its definition in the snapshot, which has no file."""

@@ -270,6 +270,8 @@ async def test_what_belongs_to_no_session_is_named(ledger: Ledger, address: str)
         "s_gone": ("it has no row, but events, documents or requests (r_2) belong to it",),
         "s_up": ("it has no row, but events, documents or requests belong to it",),
     }
+    strays = [verdicts[name] for name in ("s_gone", "s_up")]
+    assert [(verdict.events, verdict.redacted) for verdict in strays] == [(0, 0)] * 2  # type: ignore[union-attr]
     with pytest.raises(RecordMismatch, match="No event opened request r_2"):
         await check_request(ledger, await ledger.request("r_2"))
 

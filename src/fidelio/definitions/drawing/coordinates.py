@@ -37,11 +37,15 @@ def compute_x(net: Net, rows: Rows) -> list[float]:
     x = _separate_columns(column, distances)
     joined = _join_columns(net.joints, column)
     to_the_left, to_the_right = _find_adjacent(distances)
+    columns = [
+        (head, others, sum([weight for _, weight in others]), [*to_the_left[head].items()], [*to_the_right[head].items()])
+        for head, others in joined.items()
+    ]
     for _ in range(_ATTRACTION_ROUNDS):
-        for head, others in joined.items():
-            target = sum(x[other] * weight for other, weight in others) / sum(weight for _, weight in others)
-            least = max((x[left] + distance for left, distance in to_the_left[head].items()), default=-inf)
-            most = min((x[right] - distance for right, distance in to_the_right[head].items()), default=inf)
+        for head, others, total, lefts, rights in columns:
+            target = sum([x[other] * weight for other, weight in others]) / total
+            least = max([x[left] + distance for left, distance in lefts], default=-inf)
+            most = min([x[right] - distance for right, distance in rights], default=inf)
             x[head] = max(least, min(target, most))
     return [x[head] for head in column]
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import msgspec
+
 from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.flow import (
     find_reachable,
@@ -67,8 +69,7 @@ class Node:
     warning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """An arrow. Several transitions between the same nodes are a single arrow with several labels."""
 
     source: str

@@ -7,12 +7,13 @@ the full text of a shortened label as a tooltip.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from xml.sax.saxutils import escape
 
 from fidelio.definitions.drawing.geometry import Box, Label, Line, fmt, shorten, text_width, wrap
-from fidelio.definitions.drawing.graph import Graph, Link, Shape, group_by_source
+from fidelio.definitions.drawing.graph import Graph, Link, Shape
 from fidelio.definitions.drawing.layers import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, describe_node
 from fidelio.definitions.drawing.layout import compute_layout
 from fidelio.definitions.wording import describe_count
@@ -59,11 +60,15 @@ def _limit_edges(graph: Graph) -> Graph:
     """The graph with so many edges that the picture can be drawn and read: the first ones of every node."""
     if len(graph.edges) <= MAX_LINES:
         return graph
-    numbered = ((number, edge) for edges in group_by_source(graph.edges).values() for number, edge in enumerate(edges))
-    drawn = {edge for _, edge in sorted(numbered, key=lambda pair: pair[0])[:MAX_LINES]}
+    seen = Counter[str]()
+    ranks = list[tuple[int, int]]()
+    for number, edge in enumerate(graph.edges):
+        ranks.append((seen[edge.source], number))
+        seen[edge.source] += 1
+    drawn = sorted(number for _, number in sorted(ranks)[:MAX_LINES])
     note = f"{len(graph.edges) - MAX_LINES} of {len(graph.edges)} lines are not drawn"
     subtitle = " · ".join(filter(None, (graph.subtitle, note)))
-    return replace(graph, subtitle=subtitle, edges=tuple(edge for edge in graph.edges if edge in drawn))
+    return replace(graph, subtitle=subtitle, edges=tuple(graph.edges[number] for number in drawn))
 
 
 def _escape_text(value: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from fidelio.definitions.reading.document import Format, detect_format
 from fidelio.errors import BadId, Command, Hint
@@ -83,8 +84,7 @@ MARKDOWN: frozenset[Format] = frozenset({"markdown"})
 _NUMBERED = re.compile(r"(\d+)-(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentName:
+class ComponentName(msgspec.Struct, frozen=True):
     """A parsed file name. `index` keeps its leading zeros, because artifacts are named after it."""
 
     file: str

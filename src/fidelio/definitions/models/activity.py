@@ -207,9 +207,9 @@ class Activity(Definition):
 
     @property
     def loop_steps(self) -> tuple[Step, ...]:
-        return tuple(step for loop in self.loops for step in loop.steps)
+        return tuple([step for loop in self.loops for step in loop.steps]) if self.loops else ()
 
     @property
     def all_steps(self) -> tuple[Step, ...]:
         """The steps of the activity, then those of its loops."""
-        return (*self.steps, *self.loop_steps)
+        return (*self.steps, *self.loop_steps) if self.loops else self.steps

@@ -1,7 +1,5 @@
 """Models of the components of a workflow other than activities: skills, resources, templates and global rules."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

@@ -1,14 +1,12 @@
 """Models of a workflow: its manifest, and the assembled workflow with its activities."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationError
 
 from fidelio.definitions.findings import Finding
-from fidelio.definitions.models.activity import Activity
+from fidelio.definitions.models.activity import Activity, Loop
 from fidelio.definitions.models.base import Definition, Flag, Text, Version
 
 
@@ -130,6 +128,11 @@ class Workflow(WorkflowHead):
     @cached_property
     def _by_id(self) -> dict[str, Activity]:
         return {activity.id: activity for activity in reversed(self.activities)}
+
+    @cached_property
+    def activity_loops(self) -> tuple[tuple[str, Loop], ...]:
+        """The loops that run through activities, each with the activity that it belongs to."""
+        return tuple((activity.id, loop) for activity in self.activities for loop in activity.loops if loop.activities)
 
     @cached_property
     def defaults(self) -> dict[str, Any]:

@@ -119,8 +119,14 @@ def require_readable(options: ConnectionOptions) -> None:
 
 def _connect_read_only(options: ConnectionOptions) -> apsw.Connection:
     """Open without creating files. A WAL with content needs its shared-memory file; without content nobody writes."""
-    wal = Path(f"{options.path}-wal")
-    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+    wal, shared = Path(f"{options.path}-wal"), Path(f"{options.path}-shm")
+    has_content = wal.exists() and wal.stat().st_size > 0
+    if has_content and not shared.exists() and not os.access(wal.parent, os.W_OK):
+        raise LedgerUnavailable(
+            f"{options.path} has changes in {wal.name} that cannot be read here: {shared.name} is missing and cannot be made.",
+            remedy=_COPY,
+        )
+    mode = "mode=ro" if has_content else "immutable=1"
     address = f"file:{quote(str(Path(options.path).absolute()))}?{mode}"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return _connect(ConnectionOptions(address, options.vfs, options.busy_timeout_ms), flags)

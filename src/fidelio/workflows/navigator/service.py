@@ -275,7 +275,7 @@ class NavigatorService:
         channel = "timer" if act.action == "take_default" else "relayed"
         actor = MoveActor(f"agent:{call.agent}", channel, assurance_of(channel))
         record, context = with_server_level(self._unit, informed), self._unit.answer_context()
-        drafts = apply_move(workflow, record, act, context, actor)
+        drafts = apply_move(workflow, record, act, context, actor, earlier=call.record if informed is not call.record else None)
         if isinstance(drafts, Refusal):
             raise await self._answer_error(call, definition, act, drafts)
         return requests, drafts

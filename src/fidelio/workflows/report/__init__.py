@@ -29,7 +29,7 @@ async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Rep
     left, _ = await read_left(ledger, session)
     first = next(iter(view_events(events[:1], left)), None)
     snapshot = first.body.get("snapshot") if first is not None else None
-    blob = await ledger.blob(snapshot) if snapshot else None
+    blob = await ledger.blob(snapshot) if isinstance(snapshot, str) and snapshot else None
     definition = parse_snapshot(blob) if blob else None
     report = build_report(session, events, definition, left)
     # The definition has templates; the requests have the texts with the values that were filled in.
@@ -37,8 +37,8 @@ async def report_session(ledger: Ledger, session: str, *, depth: int = 0) -> Rep
     questions = {request.id: request.question async for request in requests}
     for answer in (answer for visit in report.visits for answer in visit.answers):
         answer.question = questions.get(answer.request, answer.question)
-    started = [event.body["session"] for event in view_events(events, left) if event.type == CHILD_STARTED]
-    for child in dict.fromkeys(started) if depth < MAX_DEPTH else ():
+    started = (event.body.get("session") for event in view_events(events, left) if event.type == CHILD_STARTED)
+    for child in dict.fromkeys(name for name in started if isinstance(name, str)) if depth < MAX_DEPTH else ():
         report.children.append(await _report_child(ledger, child, depth + 1))
     return report
 

@@ -37,6 +37,7 @@ from fidelio.engine.record import (
 )
 from fidelio.engine.triggers import find_unstarted
 from fidelio.engine.variables import check_required_variables, find_contradictions
+from fidelio.errors.ledger import damaged_value, unreadable_event
 from fidelio.ledger.encoding import REDACTED
 from fidelio.ledger.marks import Mark
 from fidelio.ledger.model import Event
@@ -53,6 +54,8 @@ from fidelio.workflows.report.omissions import (
 
 # Assurances that do not stand for a person.
 _WEAK = ("relayed", "timer")
+# What reading a body of another form raises; a msgspec error is a ValueError.
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 # Keys of event bodies that the report compares with the definition and that a redaction erases; those of them with values.
 _VALUES = frozenset({"variables", "effect", "record", "items", "loop_items"})
 _COMPARED = _VALUES | {"snapshot", "manifest", "warnings", "not_taken", "drift"}
@@ -67,11 +70,20 @@ def build_report(
     """
     builder = _Builder(Report(session, started_at=events[0].time if events else 0), definition)
     for event, view in zip(events, view_events(events, left or {}), strict=True):
-        if event.redacted:
-            builder.note_redaction(view)
-        builder.add(view)
+        try:
+            if event.redacted:
+                builder.note_redaction(view)
+            builder.add(view)
+        except _UNREADABLE as error:
+            raise unreadable_event(session, event.seq, event.type, error) from error
         builder.is_redacted = False
-    return builder.finish()
+    report = builder.finish()
+    try:
+        # Texts that were taken over from bodies are printed later, where another type would be an error without a name.
+        msgspec.convert(msgspec.to_builtins(report), Report)
+    except msgspec.ValidationError as error:
+        raise damaged_value(f"report of session {session}", error) from error
+    return report
 
 
 class _Builder(msgspec.Struct):

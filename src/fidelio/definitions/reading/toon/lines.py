@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from fidelio.definitions.reading.positions import Path
 
@@ -42,8 +43,7 @@ class _Column(NamedTuple):
     leaf: bool
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(msgspec.Struct):
     """The kind of the lines at a depth: fields of an object, items of a list, or rows of a table."""
 
     depth: int
