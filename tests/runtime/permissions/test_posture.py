@@ -125,6 +125,15 @@ def test_sandbox_execute_is_checked_as_the_tool_that_its_action_is() -> None:
 
 
 @proves("runtime.permission-tools")
+def test_an_unknown_action_does_not_exist() -> None:
+    known, unknown = (
+        check_call("sandbox_execute", {"name": name}, RuntimeRecord(), None, ALL, now=NOW) for name in ("stat", "nothing")
+    )
+
+    assert (known["exists"], unknown["exists"], unknown["allowed"]) == (True, False, False)
+
+
+@proves("runtime.permission-tools")
 @pytest.mark.parametrize("name", ["nothing", "", "shell_run\n"])
 def test_an_unknown_tool_is_an_answer_and_no_error(name: str) -> None:
     found = check_call(name, {}, RuntimeRecord(), None, ALL, now=NOW)

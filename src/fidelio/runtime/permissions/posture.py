@@ -24,6 +24,7 @@ from fidelio.runtime.shell.plans import (
 )
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, SANDBOX_TOOLS
 from fidelio.runtime.tools.model import ToolDefinition
+from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.commands.projection import project
 from fidelio.sandbox.model import RUNTIME_LINK
 
@@ -46,11 +47,12 @@ class PlannedCall:
     """A call that is only planned: the tool that would be carried out, its command and directory."""
 
     def __init__(self, name: str, arguments: Mapping[str, Any], record: RuntimeRecord) -> None:
-        if name == "sandbox_execute" and (tool := PERMISSION_OF_ACTION.get(str(arguments.get("name", "")))):
+        action = str(arguments.get("name", "")) if name == "sandbox_execute" else ""
+        if tool := PERMISSION_OF_ACTION.get(action):
             inner = arguments.get("input")
             name, arguments = tool, inner if isinstance(inner, Mapping) else {}
         self.name = name
-        self.definition = DEFINITIONS.get(name)
+        self.definition = DEFINITIONS.get(name) if not action or action in ACTIONS else None
         text, cwd = arguments.get("command"), arguments.get("cwd")
         self.command = text if isinstance(text, str) and name in SHELL_COMMANDS else ""
         self.cwd = cwd if isinstance(cwd, str) and cwd else record.shell.cwd
@@ -103,7 +105,7 @@ _UNKNOWN: Mapping[str, Any] = {
     "readOnly": None,
     "destructive": None,
     "interruptBehavior": None,
-    "reason": "There is no such tool here.",
+    "reason": "There is no such tool or action here.",
 }
 
 
