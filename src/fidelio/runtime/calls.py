@@ -158,7 +158,7 @@ class Calls:
     async def _end_approval(self, call: ToolCall, resolved: ResolvedCall, approval: ApprovalRecord, why: str) -> Finished:
         """Deliver a denial or an expiry, once: the same call afterwards is a new request."""
         call.noted.append(event(e.APPROVAL_ENDED, {"request": approval.request, "reason": why}))
-        message = f" They wrote: {approval.message}" if approval.message else ""
+        message = f' They wrote: "{approval.message}".' if approval.message else ""
         sentences = {
             "denied": f"A person denied this call; nothing was executed.{message}",
             "expired": "Nobody answered the request within 24 hours, which counts as a denial; nothing was executed.",

@@ -189,3 +189,13 @@ async def test_the_approval_is_used_up_before_the_effect(session: Session) -> No
     assert types.index(e.APPROVAL_USED) < types.index(e.TOOL_USE) < types.index(e.COMMAND_STARTED)
     await session.ask("shell_run", **RUN)
     assert session.ran == ["make install"]
+
+
+@proves("runtime.approval-shown")
+async def test_a_person_sees_that_a_command_ends_the_present_shell(session: Session) -> None:
+    request = await session.ask("shell_exec", command="make", restart=True)
+
+    shown = (await session.ledger.request(request)).question.splitlines()
+
+    assert "restart: True" in shown
+    assert not [line for line in shown if line.startswith(("timeoutMs", "maxOutputChars"))]

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from fidelio.clock import format_iso
 from fidelio.inbox import APPROVAL, NewRequest, open_request
 from fidelio.ledger.model import NewEvent
 from fidelio.runtime import events as e
@@ -98,6 +99,7 @@ def describe_call(
         yield f"May the agent run this command with {definition.name}?"
         yield from _number_lines(preparation.command.split("\n"))
         yield f"Directory: {escape(cwd)}"
+        yield from (f"{name}: {escape(str(value))}" for name, value in _find_changed(arguments))
     else:
         yield f"May the agent call {definition.name}?"
         shown = definition.hide_secrets(arguments)
@@ -106,6 +108,14 @@ def describe_call(
     if preparation.command:
         writable = ", ".join(mount.path for mount in spec.mounts if mount.access == "read_write")
         yield f"It can write to: {writable or 'nothing'}. Network: {_describe_network(spec)}."
+
+
+def _find_changed(arguments: msgspec.Struct) -> Iterable[tuple[str, Any]]:
+    """What the call sets beside command and directory, for example that it ends the present shell (`restart`)."""
+    for field in msgspec.structs.fields(arguments):
+        value = getattr(arguments, field.name)
+        if field.name not in ("command", "cwd") and value != field.default:
+            yield field.name, value
 
 
 def _number_lines(lines: list[str]) -> Iterable[str]:
@@ -131,7 +141,7 @@ def describe_waiting(approval: ApprovalRecord, tool: str) -> dict[str, Any]:
         "status": "waiting",
         "tool": tool,
         "requestId": approval.request,
-        "expiresAt": approval.expires,
+        "expiresAt": format_iso(approval.expires),
         "message": (
             f"A person must allow this call: request {approval.request} is in the inbox. "
             "You cannot answer it. Repeat the same call with the same arguments: it waits up to 45 seconds for the answer and "
