@@ -42,6 +42,8 @@ ERRORS = "fidelio.errors:FidelioError"
 STRUCTS = {
     "record of a workflow session": "fidelio.engine.state:Record",
     "record of an agent session": "fidelio.orchestrator.record.record:AgentRecord",
+    "record of a runtime session": "fidelio.runtime.record:RuntimeRecord",
+    "environment": "fidelio.runtime.environments.versions:Environment",
     "claims of a session token": "fidelio.workflows.tokens:Claims",
     "claims of a state token": "fidelio.workflows.tokens:StateClaims",
     "session in a state token": "fidelio.workflows.tokens:CarriedSession",
