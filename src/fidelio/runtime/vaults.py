@@ -87,15 +87,16 @@ class Vaults:
         await self._erase_values(store, found.vault.id, except_for="")
 
     async def list(self) -> tuple[Vault, ...]:
-        store = await self._store()
+        store = await find_store(self._context, "vaults")
         vaults: list[Vault] = []
         cursor: str | None = None
-        while True:
+        while store is not None:
             page = await self._context.ledger.documents(store.space, cursor=cursor, limit=200)
             vaults += [(await self._load(store, listed.path)).vault for listed in page.items]
             cursor = page.next
             if cursor is None:
-                return tuple(vaults)
+                break
+        return tuple(vaults)
 
     async def require(self, names: Iterable[str]) -> None:
         """Raise `VaultProblem` for the first name that is not a vault."""

@@ -13,6 +13,7 @@ from fidelio.home import user_home
 from fidelio.runtime.environments import Environment, Environments, parse_environment
 from fidelio.runtime.environments.files import EnvironmentFiles, describe_effect, read_directory
 from fidelio.runtime.environments.versions import BUILT_IN, BUILT_IN_DEFAULT
+from fidelio.runtime.vaults import Vaults
 from fidelio.trust import Trust, TrustedBlueprint, TrustedDirectory, update_trust
 from tests.runtime.resources.support import Bench
 from tests.support import proves
@@ -56,6 +57,15 @@ async def test_without_a_name_a_session_gets_the_built_in_environment(bench: Ben
     assert await environments.resolve("default", "/nowhere") == BUILT_IN_DEFAULT
     assert (BUILT_IN_DEFAULT.version, BUILT_IN_DEFAULT.environment.network) == (BUILT_IN, "none")
     assert await environments.list() == (BUILT_IN_DEFAULT,)
+
+
+@proves("runtime.environments", "runtime.vaults")
+async def test_who_only_looks_writes_nothing(bench: Bench, environments: Environments) -> None:
+    with pytest.raises(EnvironmentProblem, match="Known here: default"):
+        await environments.load("web")
+    assert (await environments.list(), await Vaults(bench.context).list()) == ((BUILT_IN_DEFAULT,), ())
+
+    assert (await bench.ledger.sessions()).items == ()
 
 
 @proves("runtime.environments")

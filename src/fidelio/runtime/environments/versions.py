@@ -20,7 +20,7 @@ from msgspec import Meta
 from fidelio.errors import Command, DocumentConflict, EnvironmentProblem, Hint
 from fidelio.ledger.model import Document, NewEvent, PutDocument
 from fidelio.runtime import events as e
-from fidelio.runtime.stores import Store, describe, open_store
+from fidelio.runtime.stores import Store, describe, find_store, open_store
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.sandbox.model import Network, SandboxLimits
 
@@ -133,8 +133,8 @@ async def load_environment(context: RuntimeContext, name: str, version: int | No
     if version == BUILT_IN and name in ("", DEFAULT):
         return BUILT_IN_DEFAULT
     check_name(name)
-    store = await open_store(context, "environments")
-    document = await context.ledger.document(store.space, name, version=version)
+    store = await find_store(context, "environments")
+    document = None if store is None else await context.ledger.document(store.space, name, version=version)
     if document is not None and document.text is not None:
         data = msgspec.json.decode(document.text)
         return EnvironmentVersion(name, document.version, parse_environment(data, f"The environment {name}"))
@@ -145,15 +145,15 @@ async def load_environment(context: RuntimeContext, name: str, version: int | No
 
 async def list_environments(context: RuntimeContext) -> tuple[EnvironmentVersion, ...]:
     """The newest version of each environment of the ledger, and the built-in default unless a person has replaced it."""
-    store = await open_store(context, "environments")
+    store = await find_store(context, "environments")
     names = [document.path async for document in _all_documents(context, store)]
     found = [await load_environment(context, name) for name in names]
     return tuple(found) if DEFAULT in names else (BUILT_IN_DEFAULT, *found)
 
 
-async def _all_documents(context: RuntimeContext, store: Store) -> AsyncIterator[Document]:
+async def _all_documents(context: RuntimeContext, store: Store | None) -> AsyncIterator[Document]:
     cursor: str | None = None
-    while True:
+    while store is not None:
         page = await context.ledger.documents(store.space, cursor=cursor, limit=200)
         for document in page.items:
             yield document
@@ -185,7 +185,7 @@ def _find_network_problems(environment: Environment) -> Iterator[str]:
             yield f"{host!r:.80} in hosts is not the name of a host. Write names such as `pypi.org` or `*.npmjs.org`."
 
 
-async def _unknown(context: RuntimeContext, store: Store, name: str, version: int | None) -> EnvironmentProblem:
+async def _unknown(context: RuntimeContext, store: Store | None, name: str, version: int | None) -> EnvironmentProblem:
     names = [DEFAULT, *[document.path async for document in _all_documents(context, store)]]
     which = f"{name}, version {version}" if version else name
     known = ", ".join(dict.fromkeys(names))
