@@ -276,5 +276,14 @@ async def test_a_project_above_the_limit_is_refused(
     for number in range(4):
         (project / str(number)).write_text("x" * 10)
     monkeypatch.setattr(module, limit, 3)
-    with pytest.raises(UsageProblem, match="so it is not copied"):
+    with pytest.raises(UsageProblem, match="so it is not copied") as caught:
         await copy(bench, project)
+    assert str(project) not in str(caught.value)
+
+
+@proves("runtime.project-copy", "runtime.mounts")
+async def test_a_project_that_was_moved_away_is_not_named_to_the_agent(bench: Bench, project: Path) -> None:
+    project.rename(project.with_name("elsewhere"))
+    with pytest.raises(UsageProblem, match="cannot be copied") as caught:
+        await copy(bench, project)
+    assert str(project) not in str(caught.value)

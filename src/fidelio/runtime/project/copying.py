@@ -68,7 +68,7 @@ def ensure_copy(directory: Path, source: str, home: Path) -> None:
             manifest = _Copy(source, copy, home).make()
         except OSError as error:
             remedy = "Check the directory, or mount another one."
-            raise UsageProblem(f"The project {source} cannot be copied: {error.strerror}.", remedy=remedy) from error
+            raise UsageProblem(f"The mounted project cannot be copied: {error.strerror}.", remedy=remedy) from error
         share(copy, host_uid(directory))
         save_manifest(directory, manifest)
 
@@ -142,7 +142,7 @@ class _Copy:
             self._skip(path, problem)
             return
         if len(self._files) >= MAX_FILES:
-            raise _too_much(self._source, f"more than {MAX_FILES} files")
+            raise _too_much(f"more than {MAX_FILES} files")
         try:
             self._copy_entry(host, target, path)
         except FileNotFoundError:
@@ -183,15 +183,16 @@ class _Copy:
                 while data := os.read(source, CHUNK):
                     self._bytes += len(data)
                     if self._bytes > MAX_BYTES:
-                        raise _too_much(self._source, f"more than {MAX_BYTES >> 20} MiB")
+                        raise _too_much(f"more than {MAX_BYTES >> 20} MiB")
                     digest.update(data)
                     file.write(data)
         return digest.hexdigest()
 
 
-def _too_much(source: str, what: str) -> UsageProblem:
+def _too_much(what: str) -> UsageProblem:
+    # An agent reads it too, so it names no directory of the host.
     return UsageProblem(
-        f"The project {source} has {what}, so it is not copied.", remedy="Mount a smaller directory, or the whole with :ro."
+        f"The mounted project has {what}, so it is not copied.", remedy="Mount a smaller directory, or the whole with :ro."
     )
 
 
