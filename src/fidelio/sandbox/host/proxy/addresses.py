@@ -33,6 +33,8 @@ _REFUSED_V4 = tuple(
             "10.0.0.0/8",
             "100.64.0.0/10",
             "127.0.0.0/8",
+            # Azure answers here with the configuration and keys of the virtual machine.
+            "168.63.129.16/32",
             "169.254.0.0/16",
             "172.16.0.0/12",
             "192.0.0.0/24",
