@@ -26,7 +26,7 @@ from fidelio.runtime.shell.views import SHOWN_COMMANDS, render_command, render_o
 from fidelio.runtime.tools.definitions import SANDBOX_TOOLS
 from fidelio.runtime.tools.model import ToolCall
 from fidelio.runtime.vaults import describe_vault, list_attached
-from fidelio.sandbox.model import RUNTIME_LINK, SandboxSpec
+from fidelio.sandbox.model import SandboxSpec
 
 _log = logging.getLogger(__name__)
 # Written with every session: if it is missing, the others are too.
@@ -56,11 +56,6 @@ class RuntimeFile(msgspec.Struct, frozen=True):
     part: Callable[[RuntimeRecord], object]
     render: Render
     lines: Callable[[Mapping[str, Any]], list[str]] | None = None
-
-
-def artifact_path(name: str) -> str:
-    """The path at which the agent finds a file."""
-    return f"{RUNTIME_LINK}/{name}"
 
 
 def _describe_session(subject: Subject) -> Mapping[str, Any]:
