@@ -15,8 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.errors import (
+    Command,
     DocumentConflict,
     FidelioError,
+    Hint,
     RuntimeProblem,
     SandboxError,
     SessionNotFound,
@@ -93,7 +95,10 @@ class Calls:
         loaded = await self._context.unit.load(session)
         refuse_store(loaded)
         if loaded.record.status == "terminated":
-            raise SessionNotFound(f"Session {session} has ended.", remedy="Start another one with another name.")
+            erase = Command("sessions", "--delete", session)
+            raise SessionNotFound(
+                f"Session {session} has ended.", remedy=Hint("Use another name, or free this one with ", erase, ".")
+            )
         return loaded
 
     async def _attempt(
