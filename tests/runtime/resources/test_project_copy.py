@@ -283,7 +283,7 @@ async def test_a_project_above_the_limit_is_refused(
 
 @proves("runtime.project-copy", "runtime.mounts")
 async def test_a_project_that_was_moved_away_is_not_named_to_the_agent(bench: Bench, project: Path) -> None:
-    project.rename(project.with_name("elsewhere"))
+    shutil.rmtree(project)
     with pytest.raises(UsageProblem, match="cannot be copied") as caught:
         await copy(bench, project)
     assert str(project) not in str(caught.value)
