@@ -33,6 +33,7 @@ from fidelio.runtime.journal import ApprovalChanged, Journal
 from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
 from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide
 from fidelio.runtime.record import ApprovalRecord
+from fidelio.runtime.secrets import compute_keyed_digest
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
@@ -113,7 +114,7 @@ class Calls:
         command = preparation.command if resolved.definition.name in SHELL_COMMANDS else ""
         projection = _project(command, preparation.cwd or call.record.shell.cwd, tools)
         is_read_only, now = projection is not None, self._context.clock()
-        decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now)
+        decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now, action=resolved.action)
         if decision.access == "project" and projection is not None:
             inner = resolve_call(projection.tool, projection.arguments, tools)
             inner = replace(inner, name=resolved.name, called_with=resolved.called_with)
@@ -123,7 +124,9 @@ class Calls:
         return await self._ask(call, resolved, preparation, waits=waits)
 
     async def _ask(self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, *, waits: bool) -> CallOutcome:
-        digest = digest_call(resolved.definition.name, resolved.arguments, call.record, preparation)
+        digest = digest_call(
+            resolved.action or resolved.definition.name, self._digest_secrets(call, resolved), call.record, preparation
+        )
         approval = call.record.find_approval(digest)
         if approval is None:
             return await self._open_request(call, resolved, preparation, digest)
@@ -136,6 +139,13 @@ class Calls:
         if approval.state == "denied":
             return await self._end_approval(call, resolved, approval, "denied")
         return await self._run(call, resolved, preparation, approval)
+
+    def _digest_secrets(self, call: ToolCall, resolved: ResolvedCall) -> dict[str, Any]:
+        """The arguments with keyed digests for secret values: what is stored of the call must not help to guess them."""
+        plain: dict[str, Any] = msgspec.to_builtins(resolved.arguments)
+        for name in resolved.definition.secrets:
+            plain[name] = compute_keyed_digest(self._context.open_keys(), "approval", call.session.id, str(plain[name]))
+        return plain
 
     async def _open_request(
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, digest: str

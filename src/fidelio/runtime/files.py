@@ -91,7 +91,7 @@ def _find_access(action: Action, record: RuntimeRecord, report: LevelReport) -> 
     if report.level == "none" or (action.runs_commands and not report.runs_commands):
         return "refused"
     tool = PERMISSION_OF_ACTION.get(action.name, "sandbox_execute")
-    return _ACCESS[find_policy(DEFINITIONS[tool], record)]
+    return _ACCESS[find_policy(DEFINITIONS[tool], record, action.name if action.name not in TOOL_OF_ACTION else "")]
 
 
 def _summarize(report: LevelReport, spec: SandboxSpec) -> str:

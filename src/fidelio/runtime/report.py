@@ -1,5 +1,7 @@
 """Report on a runtime session, folded from its events: tools, commands, approvals, promotions, sandboxes. Pure.
 
+It also lists what a person has done to ask less or to let more through: policies, patterns, vaults, applied changes.
+
 A runtime session follows no definition, so there is nothing to compare it with. What counts as a difference is what its record
 leaves open: calls and commands whose end is unknown because a process died.
 """
@@ -7,13 +9,16 @@ leaves open: calls and commands whose end is unknown because a process died.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
+from fidelio.ledger.encoding import SESSION_DELETED
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 
-# As many commands and approvals as a report lists; the counts are of all.
+T = TypeVar("T")
+# As many entries of a kind as a report lists; the counts are of all.
 LISTED = 200
 
 
@@ -54,19 +59,57 @@ class ReportedApproval(msgspec.Struct):
     used: bool = False
 
 
+class ReportedPolicy(msgspec.Struct):
+    """A policy of a tool that was changed in this session."""
+
+    at: int
+    tool: str
+    policy: str
+    by: str
+
+
+class ReportedPattern(msgspec.Struct):
+    """A pattern of commands that run without asking, up to `expires`."""
+
+    at: int
+    pattern: str
+    expires: int
+    by: str
+
+
+class ReportedVaults(msgspec.Struct):
+    """The vaults that are attached to the session from a moment on."""
+
+    at: int
+    vaults: list[str]
+    by: str
+
+
+class ReportedChanges(msgspec.Struct):
+    """Changes of the copy of a project that were brought back. `paths` are the first ones of `count`."""
+
+    at: int
+    by: str
+    count: int
+    paths: list[str]
+
+
 class RuntimeReport(msgspec.Struct, kw_only=True):
-    """What happened in a session. `open_calls` are calls without a result."""
+    """What happened in a session. `open_calls` are calls without a result; `store` says what a store holds."""
 
     session: str
     name: str = ""
     role: str = "session"
+    store: str = ""
+    deleted_at: int | None = None
+    deleted_by: str = ""
     agent: str = ""
     project: str = ""
     environment: str = ""
     environment_version: int = 0
     mount_mode: str = ""
     mount_source: str = ""
-    started_at: int = 0
+    started_at: int | None = None
     ended_at: int | None = None
     ended_by: str = ""
     levels: list[str] = msgspec.field(default_factory=list)
@@ -75,7 +118,10 @@ class RuntimeReport(msgspec.Struct, kw_only=True):
     commands: dict[str, ReportedCommand] = msgspec.field(default_factory=dict)
     command_count: int = 0
     approvals: dict[str, ReportedApproval] = msgspec.field(default_factory=dict)
-    allowed: list[str] = msgspec.field(default_factory=list)
+    policies: list[ReportedPolicy] = msgspec.field(default_factory=list)
+    allowed: list[ReportedPattern] = msgspec.field(default_factory=list)
+    vaults: list[ReportedVaults] = msgspec.field(default_factory=list)
+    applied: list[ReportedChanges] = msgspec.field(default_factory=list)
     promoted: list[str] = msgspec.field(default_factory=list)
     hosts: dict[str, int] = msgspec.field(default_factory=dict)
     redacted: int = 0
@@ -89,7 +135,9 @@ class RuntimeReport(msgspec.Struct, kw_only=True):
         return [*calls, *(f"The end of the command {command.id} is unknown: {command.command}" for command in lost)]
 
     def add(self, event: Event) -> None:
-        """Add an event. Events that a redaction has emptied are counted."""
+        """Add an event. Events that a redaction has emptied are counted; their time and actor are still there."""
+        if event.type == e.STARTED:
+            self.started_at = event.time
         if event.redacted:
             self.redacted += 1
         elif step := _STEPS.get(event.type):
@@ -97,20 +145,29 @@ class RuntimeReport(msgspec.Struct, kw_only=True):
 
 
 def _start(report: RuntimeReport, event: Event) -> None:
-    report.started_at = event.time
-    names = ("role", "agent", "project")
-    for name in names:
+    for name in ("role", "agent", "project"):
         setattr(report, name, event.body.get(name, getattr(report, name)))
     _configure(report, event)
 
 
 def _configure(report: RuntimeReport, event: Event) -> None:
+    body = event.body
     for name in ("environment", "environment_version", "mount_mode", "mount_source"):
-        setattr(report, name, event.body.get(name, getattr(report, name)))
+        setattr(report, name, body.get(name, getattr(report, name)))
+    for tool, policy in body.get("policies", {}).items():
+        _append(report.policies, ReportedPolicy(event.time, str(tool), str(policy), event.actor))
+    vaults = list(map(str, body.get("vaults", ())))
+    # A session begins without vaults unless it says otherwise.
+    if "vaults" in body and (vaults or report.vaults):
+        _append(report.vaults, ReportedVaults(event.time, vaults, event.actor))
 
 
 def _end(report: RuntimeReport, event: Event) -> None:
     report.ended_at, report.ended_by = event.time, event.actor
+
+
+def _delete(report: RuntimeReport, event: Event) -> None:
+    report.deleted_at, report.deleted_by = event.time, event.actor
 
 
 def _use_tool(report: RuntimeReport, event: Event) -> None:
@@ -132,7 +189,7 @@ def _start_sandbox(report: RuntimeReport, event: Event) -> None:
 
 
 def _close_sandbox(report: RuntimeReport, event: Event) -> None:
-    report.closed = [*report.closed, str(event.body.get("reason", ""))][-LISTED:]
+    _append(report.closed, str(event.body.get("reason", "")))
 
 
 def _use_network(report: RuntimeReport, event: Event) -> None:
@@ -191,11 +248,25 @@ def _end_approval(report: RuntimeReport, event: Event) -> None:
 
 
 def _allow(report: RuntimeReport, event: Event) -> None:
-    report.allowed.append(f"{event.body.get('pattern', '')} (by {event.body.get('by', '')})")
+    body = event.body
+    allowed = ReportedPattern(event.time, str(body.get("pattern", "")), int(body.get("expires", 0)), str(body.get("by", "")))
+    _append(report.allowed, allowed)
+
+
+def _apply(report: RuntimeReport, event: Event) -> None:
+    body = event.body
+    paths = [str(change.get("path", "")) for change in body.get("changes", ())[:LISTED]]
+    _append(report.applied, ReportedChanges(event.time, str(body.get("by", "")), int(body.get("count", 0)), paths))
 
 
 def _promote(report: RuntimeReport, event: Event) -> None:
-    report.promoted.append(str(event.body.get("target_path", "")))
+    _append(report.promoted, str(event.body.get("target_path", "")))
+
+
+def _append(entries: list[T], entry: T) -> None:
+    """Append an entry, and drop the oldest where there are too many."""
+    entries.append(entry)
+    del entries[:-LISTED]
 
 
 def _drop_oldest(entries: dict[str, ReportedCommand] | dict[str, ReportedApproval]) -> None:
@@ -207,6 +278,7 @@ _STEPS: Mapping[str, Callable[[RuntimeReport, Event], None]] = {
     e.STARTED: _start,
     e.CONFIGURED: _configure,
     e.ENDED: _end,
+    SESSION_DELETED: _delete,
     e.TOOL_USE: _use_tool,
     e.TOOL_RESULT: _return_result,
     e.SANDBOX_STARTED: _start_sandbox,
@@ -220,4 +292,5 @@ _STEPS: Mapping[str, Callable[[RuntimeReport, Event], None]] = {
     e.APPROVAL_ENDED: _end_approval,
     e.PERMISSION_ALLOWED: _allow,
     e.PROMOTED: _promote,
+    e.PROJECT_APPLIED: _apply,
 }

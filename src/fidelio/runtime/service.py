@@ -22,10 +22,11 @@ from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
-from fidelio.runtime.stores import refuse_store
-from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES
+from fidelio.runtime.stores import find_store, open_store, refuse_store
+from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
+from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.directory import create_directory, remove_directory
 
 __all__ = ["CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
@@ -115,12 +116,19 @@ class RuntimeService:
         await self._append(session, NewEvent(type=e.PERMISSION_ALLOWED, body=body, actor=by))
 
     async def set_policy(self, session: str, tool: str, policy: str, *, by: str) -> None:
-        """Change the policy of a tool in a session. Only a person may."""
-        if tool not in DEFINITIONS:
-            raise UsageProblem(f"There is no tool {tool!r}.", remedy=f"Use one of: {', '.join(sorted(DEFINITIONS))}.")
-        if policy not in POLICIES:
-            raise UsageProblem(f"{policy!r} is not a policy.", remedy=f"Use one of: {', '.join(POLICIES)}.")
-        await self._append(session, NewEvent(type=e.CONFIGURED, body={"policies": {tool: policy}}, actor=by))
+        """Change the policy of a tool or of an action in a session. Only a person may."""
+        await self._append(session, _describe_policy(tool, policy, by))
+
+    async def set_agent_policy(self, project: str, agent: str, tool: str, policy: str, *, by: str) -> None:
+        """Change the policy of a tool or an action for the sessions of an agent that begin from now on. Only a person may."""
+        check_name(agent)
+        event = _describe_policy(tool, policy, by)
+        store = await open_store(self.context, "substrate", project=project, agent=agent)
+        await self.context.unit.update(store.id, lambda _: SessionDecision(None, events=(event,)))
+
+    async def _load_agent_policies(self, request: SessionRequest) -> dict[str, str]:
+        store = await find_store(self.context, "substrate", project=request.project, agent=request.agent)
+        return {} if store is None else (await self.load(store.id)).record.policies
 
     async def _append(self, session: str, event: NewEvent) -> None:
         def append(current: LoadedRuntime) -> SessionDecision[None]:
@@ -141,6 +149,7 @@ class RuntimeService:
             "environment": environment.name,
             "environment_version": environment.version,
             "vaults": list(request.vaults),
+            "policies": await self._load_agent_policies(request),
             **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
         }
         session = new_session_id()
@@ -177,6 +186,17 @@ def _remove_files(sandboxes: Path, name: str) -> None:
     if _RANDOM_NAME.fullmatch(name):
         for directory in (sandboxes / name, sandboxes / SHARED / name):
             remove_directory(directory)
+
+
+def _describe_policy(tool: str, policy: str, by: str) -> NewEvent:
+    """The event of a changed policy. An action that is a tool has the policy of that tool, whatever name it is called by."""
+    name = TOOL_OF_ACTION.get(tool, tool)
+    if name not in DEFINITIONS and name not in ACTIONS:
+        known = ", ".join(sorted({*DEFINITIONS, *ACTIONS}))
+        raise UsageProblem(f"There is no tool or action {tool!r:.100}.", remedy=f"Use one of: {known}.")
+    if policy not in POLICIES:
+        raise UsageProblem(f"{policy!r:.100} is not a policy.", remedy=f"Use one of: {', '.join(POLICIES)}.")
+    return NewEvent(type=e.CONFIGURED, body={"policies": {name: policy}}, actor=by)
 
 
 def session_namespace(project: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from fidelio.errors import SandboxLost, SessionNotFound, UsageProblem
 from fidelio.ledger.audit import verify_session
 from fidelio.runtime import events as e
+from fidelio.runtime.calls import WaitingForPerson
 from fidelio.runtime.environments.versions import Environment
 from fidelio.runtime.record import RuntimeRecords
 from fidelio.runtime.service import SessionRequest
@@ -173,6 +174,44 @@ async def test_an_allowed_pattern_lets_commands_run_until_it_ends(session: Sessi
 
 
 @proves("runtime.policy")
+async def test_a_policy_can_be_that_of_an_action(session: Session) -> None:
+    append = {"name": "append_text", "input": {"path": "a", "content": "x"}}
+    session.sandboxes.replies["append_text"] = lambda _: {"path": "a", "bytes": 1}
+    await session.service.set_policy(session.id, "append_text", "always_ask", by="person:ada")
+
+    request = await session.ask("sandbox_execute", **append)
+    await session.finish("write", path="a", content="x")
+    checked = await session.finish("permissions_check", toolName="sandbox_execute", toolArgs=append)
+
+    assert session.sandboxes.actions == ["write_text"]
+    assert (checked.output["permissionPolicy"], checked.output["requiresConfirmation"]) == ("always_ask", True)
+    assert request
+
+
+@proves("runtime.policy")
+async def test_a_policy_of_an_action_that_is_a_tool_holds_for_both_names(session: Session) -> None:
+    await session.service.set_policy(session.id, "run_shell", "always_allow", by="person:ada")
+
+    await session.finish("shell_run", command="make")
+
+    assert session.ran == ["make"]
+
+
+@proves("runtime.policy")
+async def test_a_policy_of_an_agent_holds_for_its_later_sessions_in_the_project(session: Session, tmp_path: Path) -> None:
+    project = str(tmp_path)
+    await session.service.set_agent_policy(project, "default", "shell_run", "always_allow", by="person:ada")
+    later = await session.service.open_session(SessionRequest(project=project, name="later"))
+    other = await session.service.open_session(SessionRequest(project=project, name="other", agent="writer"))
+
+    done = await session.service.call(later, "shell_run", {"command": "make"})
+
+    assert not isinstance(done, WaitingForPerson)
+    assert isinstance(await session.service.call(other, "shell_run", {"command": "make"}), WaitingForPerson)
+    assert isinstance(await session.call("shell_run", command="make"), WaitingForPerson)
+
+
+@proves("runtime.policy")
 @pytest.mark.parametrize(("tool", "policy"), [("nothing", "auto"), ("read", "sometimes"), ("", "")])
 async def test_a_policy_that_makes_no_sense_is_refused(session: Session, tool: str, policy: str) -> None:
     with pytest.raises(UsageProblem, match="Use one of"):
@@ -185,6 +224,7 @@ async def test_the_value_of_a_variable_is_in_no_event_and_no_request(session: Se
     await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret", more="x")
     await session.service.set_policy(session.id, "shell_set_env", "always_ask", by="person:ada")
     request = await session.ask("shell_set_env", key="OTHER", value="hunter2-secret")
+    assert await session.ask("shell_set_env", key="OTHER", value="another") != request
 
     stored = [repr(event) for event in await session.ledger.events()]
     assert not [text for text in stored if "hunter2" in text]

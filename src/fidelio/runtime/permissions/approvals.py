@@ -7,7 +7,7 @@ an approval that does not fit any more is never used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -27,11 +27,14 @@ _OPTIONS = (
 )
 
 
-def digest_call(tool: str, arguments: msgspec.Struct, record: RuntimeRecord, preparation: Preparation) -> str:
-    """Everything that decides what the call would do: tool, arguments, directory, variables, environment, bound content."""
+def digest_call(tool: str, arguments: Mapping[str, Any], record: RuntimeRecord, preparation: Preparation) -> str:
+    """Everything that decides what the call would do: tool, arguments, directory, variables, environment, bound content.
+
+    `tool` is the action where a call names one that is no tool. Secret values in `arguments` are keyed digests already.
+    """
     subject = {
         "tool": tool,
-        "arguments": msgspec.to_builtins(arguments),
+        "arguments": arguments,
         "cwd": preparation.cwd or record.shell.cwd,
         "variables": record.shell.variables,
         # What the live shell is made to forget before its next command.
@@ -111,7 +114,7 @@ def describe_call(
 
 
 def _find_changed(arguments: msgspec.Struct) -> Iterable[tuple[str, Any]]:
-    """What the call sets beside command and directory, for example that it ends the present shell (`restart`)."""
+    """What the call sets in addition to command and directory, for example that it ends the present shell (`restart`)."""
     for field in msgspec.structs.fields(arguments):
         value = getattr(arguments, field.name)
         if field.name not in ("command", "cwd") and value != field.default:

@@ -28,17 +28,17 @@ class PermissionDecision(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def find_policy(definition: ToolDefinition, record: RuntimeRecord) -> Policy:
-    """The policy of a tool in a session: the session's own, else that of the definition."""
-    own = record.policies.get(definition.name)
+def find_policy(definition: ToolDefinition, record: RuntimeRecord, action: str = "") -> Policy:
+    """The policy of a tool in a session: the session's own for the action or the tool, else that of the definition."""
+    own = record.policies.get(action) or record.policies.get(definition.name)
     return next((policy for policy in POLICIES if policy == own), definition.policy)
 
 
 def decide(
-    definition: ToolDefinition, record: RuntimeRecord, command: str, *, is_read_only: bool, now: int
+    definition: ToolDefinition, record: RuntimeRecord, command: str, *, is_read_only: bool, now: int, action: str = ""
 ) -> PermissionDecision:
     """Decide about a call. `command` is the text that a shell would run; `is_read_only`: it has a read-only projection."""
-    policy = find_policy(definition, record)
+    policy = find_policy(definition, record, action)
     if policy == "always_allow":
         return PermissionDecision("allow", "The policy of this tool is always_allow.")
     if definition.name in SHELL_COMMANDS:

@@ -22,7 +22,7 @@ from fidelio.runtime.shell.plans import (
     read_first_alternatives,
     suggest,
 )
-from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, SANDBOX_TOOLS
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, SANDBOX_TOOLS, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import ToolDefinition
 from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.commands.projection import project
@@ -51,7 +51,7 @@ class PlannedCall:
         if tool := PERMISSION_OF_ACTION.get(action):
             inner = arguments.get("input")
             name, arguments = tool, inner if isinstance(inner, Mapping) else {}
-        self.name = name
+        self.name, self.action = name, action if action not in TOOL_OF_ACTION else ""
         self.definition = DEFINITIONS.get(name) if not action or action in ACTIONS else None
         text, cwd = arguments.get("command"), arguments.get("cwd")
         self.command = text if isinstance(text, str) and name in SHELL_COMMANDS else ""
@@ -84,11 +84,12 @@ def check_call(
     }
     if definition is None:
         return {**common, **_UNKNOWN, "nextStep": None, "pendingToolConfirmationRequest": None}
-    decision = decide(definition, record, planned.command, is_read_only=alternative is not None, now=now)
+    is_read_only = alternative is not None
+    decision = decide(definition, record, planned.command, is_read_only=is_read_only, now=now, action=planned.action)
     pending = next((found for found in record.approvals.values() if found.tool == definition.name), None)
     return {
         **common,
-        **_describe_definition(definition, record, decision),
+        **_describe_definition(definition, record, decision, planned.action),
         "pendingToolConfirmationRequest": describe_request(pending) if pending else None,
         "nextStep": _find_next_step(planned, record, live, tools, decision, alternative),
     }
@@ -109,11 +110,13 @@ _UNKNOWN: Mapping[str, Any] = {
 }
 
 
-def _describe_definition(definition: ToolDefinition, record: RuntimeRecord, decision: PermissionDecision) -> dict[str, Any]:
+def _describe_definition(
+    definition: ToolDefinition, record: RuntimeRecord, decision: PermissionDecision, action: str
+) -> dict[str, Any]:
     return {
         "exists": True,
         "allowed": True,
-        "permissionPolicy": find_policy(definition, record),
+        "permissionPolicy": find_policy(definition, record, action),
         "requiresConfirmation": decision.access == "ask",
         "requiresOutcomePass": False,
         "ownership": definition.ownership,

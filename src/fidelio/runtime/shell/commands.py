@@ -11,6 +11,8 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from fidelio.errors import SandboxError, SandboxLost, ToolRefused
 from fidelio.ledger.model import NewEvent, PutDocument
 from fidelio.runtime.durable_shell import ShellRecord
@@ -100,7 +102,7 @@ async def _require_idle(call: ToolCall, state: SandboxState) -> None:
         raise ToolRefused(sentence, reason="shell_busy", retryable=True, output=plans)
 
 
-_WAIT_FIRST = "Wait for it with shell_wait, end it with shell_interrupt, or use shell_run, which has a shell of its own."
+_WAIT_FIRST = "Wait for it with shell_wait, or end it with shell_interrupt."
 
 
 async def _run_exec(call: ToolCall, arguments: ShellExec, preparation: Preparation) -> ToolResult:
@@ -114,7 +116,7 @@ async def _run_exec(call: ToolCall, arguments: ShellExec, preparation: Preparati
     output = await _try_command(call, preparation, "exec_persistent_shell", sent, arguments.timeoutMs)
     if isinstance(output, ToolResult):
         return output
-    answer = read_answer(output)
+    answer = read_answer(output, preparation.command_id)
     seen = Observation(_incarnation(call), answer.shell, {preparation.command_id: answer})
     return _finish(call, "exec_persistent_shell", arguments.command, preparation, seen)
 
@@ -147,7 +149,9 @@ async def _run_single(call: ToolCall, arguments: ShellRun, preparation: Preparat
     output = await _try_command(call, preparation, "run_shell", sent, MAX_WAIT_MS)
     if isinstance(output, ToolResult):
         return output
-    answers = {preparation.command_id: read_answer(output)}
+    # A command in a shell of its own leaves nothing behind, whatever the sandbox says.
+    answer = replace(read_answer(output, preparation.command_id), shell=None, cwd=None, environment={})
+    answers = {preparation.command_id: answer}
     seen = Observation(_incarnation(call), None, answers, is_shell_known=False)
     return _finish(call, "run_shell", arguments.command, preparation, seen)
 

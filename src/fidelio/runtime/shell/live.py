@@ -6,9 +6,11 @@ Values of the replies are typed here, once: a reply of another form refuses the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
 from fidelio.errors import SandboxError, ToolRefused
 from fidelio.runtime.durable_shell import CommandRecord
@@ -19,6 +21,9 @@ from fidelio.sandbox.model import SandboxState
 SETTLED_CHARS = 12_000
 
 T = TypeVar("T")
+# What a sandbox says is not trusted: a number that the ledger cannot store would fail the commit of the result.
+ExitCode = Annotated[int, Meta(ge=-255, le=255)]
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class CurrentCommand(msgspec.Struct, frozen=True, rename="camel"):
@@ -39,8 +44,8 @@ class LiveShell(msgspec.Struct, frozen=True, rename="camel"):
     busy: bool = False
     pty: bool = False
     cwd: str | None = None
-    command_count: int = 0
-    exit_code: int | None = None
+    command_count: Count = 0
+    exit_code: ExitCode | None = None
     current_command: CurrentCommand | None = None
 
 
@@ -53,7 +58,7 @@ class CommandAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
     command_id: str | None = None
     status: Literal["running", "completed", "idle"] = "completed"
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     signal: str | None = None
     timed_out: bool = False
     lost: bool = False
@@ -62,7 +67,7 @@ class CommandAnswer(msgspec.Struct, frozen=True, rename="camel"):
     stdout: str = ""
     stderr: str = ""
     truncated: bool | dict[str, bool] = False
-    duration_ms: int = 0
+    duration_ms: Count = 0
     shell: LiveShell | None = None
 
     @property
@@ -152,8 +157,12 @@ def read_shell(output: Mapping[str, Any]) -> LiveShell:
     return _convert(output, LiveShell)
 
 
-def read_answer(output: Mapping[str, Any]) -> CommandAnswer:
-    return _convert(output, CommandAnswer)
+def read_answer(output: Mapping[str, Any], command_id: str = "") -> CommandAnswer:
+    """Read the reply about a command. With `command_id`, a reply about another command is refused."""
+    answer = _convert(output, CommandAnswer)
+    if command_id and (answer.command_id not in (None, command_id) or answer.status == "idle"):
+        raise ToolRefused("The sandbox replied about another command than the one it was sent.", reason="bad_reply")
+    return replace(answer, command_id=command_id) if command_id else answer
 
 
 def _convert(output: Mapping[str, Any], type_: type[T]) -> T:

@@ -86,12 +86,15 @@ def describe_findings(call: ToolCall, record: RuntimeRecord, seen: Observation) 
     findings = reconcile(record.shell, seen, now=call.context.clock())
     ended = [describe_end(str(answer.command_id), answer) for answer in findings.ended]
     moved = [describe_move(call, record, answer) for answer in findings.ended]
+    shells = tuple(describe_shells(record.shell, findings, seen))
     return Settlement(
         events=(
             *(describe_unknown_end(command, "lost", "the sandbox or the shell ended") for command in findings.lost),
+            # A new shell was opened before the command that ended in it; an old one is closed after its last command.
+            *(shells if findings.started is not None else ()),
             *(each.event for each in ended),
             *(each for change in moved for each in change.events),
-            *describe_shells(record.shell, findings, seen),
+            *(shells if findings.started is None else ()),
         ),
         blobs=tuple(blob for each in ended for blob in each.blobs),
         documents=tuple(document for change in moved for document in change.documents),

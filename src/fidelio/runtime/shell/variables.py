@@ -29,6 +29,13 @@ REFUSED = (
     *("LD_*", "PYTHON*", "BASH_*", "BASHOPTS", "ENV", "PATH", "HOME", "IFS", "PS4", "PROMPT_COMMAND", "SHELLOPTS", "GIT_*"),
     *("NODE_OPTIONS", "PERL5*", "RUBY*", "*PAGER", "EDITOR", "VISUAL", "FIDELIO_*", "GLIBC_TUNABLES", "GCONV_PATH"),
     *("LESSOPEN", "LESSCLOSE"),
+    # Bash expands or evaluates their values, in a shell where nobody sees it.
+    *("PS?", "RANDOM", "SRANDOM", "SECONDS", "LINENO", "OPTIND", "OPTARG", "HIST*", "MAIL*", "TMOUT", "POSIXLY_CORRECT"),
+    *("EXECIGNORE", "GLOBIGNORE", "CDPATH", "FIGNORE", "FUNCNEST", "INPUTRC", "EPOCH*", "DIRSTACK", "COMP_*", "READLINE_*"),
+    # Programs read options or code from them.
+    *("MAKEFILES", "MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "TAR_OPTIONS", "RIPGREP_CONFIG_PATH", "RSYNC_RSH", "NODE_PATH"),
+    *("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "RUSTC*", "CARGO_*", "GREP_OPTIONS", "LOCPATH", "NLSPATH"),
+    *("LANGUAGE", "TERMINFO*", "TERMCAP", "CC", "CXX", "npm_config_*", "PIP_*", "PYTEST_*"),
 )
 # What the shell itself maintains for its own process.
 _OF_THE_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES"})

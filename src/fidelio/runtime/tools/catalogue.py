@@ -34,7 +34,7 @@ class ResolvedCall(msgspec.Struct, frozen=True):
     """A call whose arguments are valid.
 
     `name` and `called_with` are the call as it was made and is recorded, `definition` and `arguments` what is carried out. Its
-    permission is that of `definition`.
+    permission is that of `definition`, unless a policy names the `action`, which is empty if a tool does the same.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ResolvedCall(msgspec.Struct, frozen=True):
     arguments: msgspec.Struct
     implementation: Implementation
     is_read_only: bool
+    action: str = ""
 
 
 def resolve_call(tool: str, arguments: Mapping[str, Any], tools: frozenset[str]) -> ResolvedCall:
@@ -71,7 +72,8 @@ def _resolve_action(call: SandboxExecute, tools: frozenset[str]) -> ResolvedCall
         valid = read_arguments(f"{name} {call.name}", definition.parameters, call.input)
         return ResolvedCall(name, call, definition, valid, IMPLEMENTATIONS[twin], definition.read_only)
     valid = read_arguments(f"{name} {call.name}", action.parameters, call.input)
-    return ResolvedCall(name, call, DEFINITIONS[offered[action.name]], valid, implement_action(action), _only_reads(action))
+    definition = DEFINITIONS[offered[action.name]]
+    return ResolvedCall(name, call, definition, valid, implement_action(action), _only_reads(action), action.name)
 
 
 def _only_reads(action: Action) -> bool:
