@@ -49,6 +49,7 @@ class FakeApplication:
         self._runtime, self._own = runtime, own
         self.asked: list[str] = []
         self.answers: list[tuple[str, str]] = []
+        self.question = "May the agent run this?"
 
     async def runtime(self) -> FakeRuntime:
         return self._runtime
@@ -62,7 +63,7 @@ class FakeApplication:
         async def record_answer(option: str, who: str) -> None:
             self.answers.append((option, who))
 
-        return AskPerson(request, "May the agent run this?", OPTIONS, record_answer)
+        return AskPerson(request, self.question, OPTIONS, record_answer)
 
 
 def serve(app: FakeApplication, session: SandboxSession | None = None) -> Callable[..., Awaitable[dict[str, Any]]]:

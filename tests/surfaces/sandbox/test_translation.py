@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fidelio.errors import SessionNotFound, ToolRefused
+from fidelio.errors import RuntimeProblem, SessionNotFound, ToolRefused
+from fidelio.inbox.inbox import LONGEST_IN_FORM
 from fidelio.processes.caller import Caller, read_claim
 from fidelio.runtime.calls import Finished, WaitingForPerson
 from fidelio.surfaces.mcp.dialects import SandboxSession
@@ -98,6 +101,13 @@ async def test_a_refused_call_is_an_error_with_code_message_and_retryable() -> N
     assert body(unknown)["error"]["code"] == "usage"
 
 
+@proves("sandbox-tools.errors")
+async def test_every_problem_of_the_runtime_says_whether_to_try_again() -> None:
+    call = serve(FakeApplication(FakeRuntime(RuntimeProblem("It is locked.", retryable=True))))
+
+    assert body(await call("read", {"path": "a"}))["error"]["retryable"] is True
+
+
 @proves("sandbox-tools.waiting")
 async def test_a_client_that_cannot_ask_gets_the_request_and_the_command_that_answers_it() -> None:
     app = FakeApplication(FakeRuntime(WAITING))
@@ -126,6 +136,24 @@ async def test_a_client_that_can_ask_is_asked_at_once_and_the_call_goes_on() -> 
     assert app.answers == [("allow", "user of editor")]
     # The service did not wait for the inbox in between: the person was asked.
     assert [waits for *_, waits in app._runtime.calls] == [False, False]
+
+
+@proves("sandbox-tools.elicitation")
+async def test_a_question_that_a_form_would_cut_is_left_to_the_command_line() -> None:
+    app = FakeApplication(FakeRuntime(WAITING))
+    app.question = "x" * (LONGEST_IN_FORM + 1)
+
+    async def elicit(_: dict[str, Any]) -> object:
+        raise AssertionError("The client was asked.")
+
+    call = serve(app)
+    results = [await call("shell_run", {"command": "make"}, RequestContext(ELICITS, elicit)) for _ in range(2)]
+
+    for result in results:
+        assert result["isError"] is False
+        assert body(result) == {**WAITING.output, "answerWith": "fidelio --home /h answer r_1 allow"}
+    # The second call repeats the first, so it waits for the answer.
+    assert [waits for *_, waits in app._runtime.calls] == [False, False, True]
 
 
 @proves("sandbox-tools.elicitation")
@@ -160,9 +188,45 @@ async def test_an_agent_of_unknown_run_only_reads() -> None:
 
 @proves("sandbox-tools.options")
 @pytest.mark.parametrize(("mount", "is_refused"), [(".:rw", True), (".:copy", False), (".:ro", False)])
-async def test_an_agent_mounts_nothing_for_writing(mount: str, is_refused: bool) -> None:
+async def test_an_agent_mounts_nothing_for_writing(
+    mount: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if os.getuid() == 0:
+        # A directory of root is not mounted for writing, whoever asks.
+        os.chown(tmp_path, 12_345, 12_345)
     runtime = FakeRuntime()
     agent, person = (serve(FakeApplication(runtime, own=own), SandboxSession(mount=mount)) for own in (AGENT, Caller("person")))
 
     assert (await agent("read", {"path": "a"}))["isError"] is is_refused
     assert not (await person("read", {"path": "a"}))["isError"]
+
+
+@proves("sandbox-tools.options")
+@pytest.mark.parametrize("mode", ["", ":copy", ":ro", ":sideways"])
+async def test_a_mount_that_is_wrong_is_refused_without_its_path(tmp_path: Path, mode: str) -> None:
+    runtime = FakeRuntime()
+    call = serve(FakeApplication(runtime), SandboxSession(mount=f"{tmp_path}/secret-name{mode}"))
+
+    refused = await call("read", {"path": "a"})
+
+    assert refused["isError"]
+    assert "--mount" in body(refused)["error"]["message"]
+    assert "secret-name" not in str(refused)
+    assert runtime.opened == []
+
+
+@proves("sandbox-tools.options")
+@pytest.mark.parametrize(("mode", "is_refused"), [("copy", False), ("ro", True)])
+async def test_a_mounted_directory_that_has_vanished_is_named_by_its_option(
+    tmp_path: Path, mode: str, is_refused: bool
+) -> None:
+    (tmp_path / "secret-name").mkdir()
+    call = serve(FakeApplication(FakeRuntime()), SandboxSession(mount=f"{tmp_path}/secret-name:{mode}"))
+    await call("read", {"path": "a"})
+
+    (tmp_path / "secret-name").rmdir()
+    result = await call("read", {"path": "a"})
+
+    assert result["isError"] is is_refused
+    assert "secret-name" not in str(result)

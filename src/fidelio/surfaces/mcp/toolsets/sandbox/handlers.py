@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.app.application import Application
-from fidelio.errors import Command, FidelioError, SessionNotFound, ToolRefused, UsageProblem
+from fidelio.errors import Command, FidelioError, RuntimeProblem, SessionNotFound, UsageProblem
+from fidelio.inbox.inbox import LONGEST_IN_FORM
 from fidelio.runtime.calls import Finished, WaitingForPerson
+from fidelio.runtime.project import parse_mount
 from fidelio.runtime.service import RuntimeService, SessionRequest
 from fidelio.surfaces.mcp.dialects import SandboxSession
-from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolHandlers, unknown_agent
+from fidelio.toolkit import CallContext, Done, Outcome, Tool, ToolHandlers, unknown_agent
 
 
 class SandboxToolset(ToolHandlers):
@@ -29,17 +32,22 @@ class SandboxToolset(ToolHandlers):
         self._session = session
         self._session_ids: dict[str, str] = {}
         self._opening = asyncio.Lock()
+        self._left_to_inbox: set[str] = set()
 
     async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
         if not tool.read_only and (await context.identify()).kind == "unknown":
             raise unknown_agent()
         service = await self._app.runtime()
         name = context.session or self._session.name
+        await self._check_mount(name)
         session = await self._open(service, name)
         # A client that can ask its user does so at once. Another repeats the call, which then waits for the inbox.
         asks = context.can_elicit and not await context.explain_silence()
         try:
             outcome = await service.call(session, tool.name, arguments, waits=not asks)
+            if isinstance(outcome, WaitingForPerson) and outcome.request in self._left_to_inbox:
+                # Its question is too long for the client. The call is repeated, so it waits for the inbox.
+                outcome = await service.call(session, tool.name, arguments, waits=True)
         except SessionNotFound:
             # It was deleted or ended while this server runs: the next call looks its name up again.
             self._session_ids.pop(name, None)
@@ -48,8 +56,23 @@ class SandboxToolset(ToolHandlers):
             return render_output(outcome.output, is_error=outcome.is_error)
         return await self._ask(outcome, context)
 
+    async def _check_mount(self, name: str) -> None:
+        """Refuse a mount that is wrong, or whose directory no longer exists. A model does not get paths of the host."""
+        mount = self._session.mount if name == self._session.name else None
+        # A copy that was made does not need its source.
+        if mount is None or (name in self._session_ids and not mount.endswith((":ro", ":rw"))):
+            return
+        try:
+            await asyncio.to_thread(parse_mount, mount, Path(find_project()))
+        except UsageProblem:
+            # Without its cause, which names the path.
+            raise UsageProblem(
+                "The directory of this server's option --mount is missing, or cannot be mounted in this way.",
+                remedy="Ask the person who has set up this server to correct --mount.",
+            ) from None
+
     def describe_failure(self, error: FidelioError, context: CallContext) -> Done:
-        retryable = isinstance(error, ToolRefused) and error.retryable
+        retryable = isinstance(error, RuntimeProblem) and error.retryable
         body = {"code": error.reason or error.code, "message": context.render(error.text), "retryable": retryable}
         return render_output({"ok": False, "error": body}, is_error=True)
 
@@ -70,11 +93,18 @@ class SandboxToolset(ToolHandlers):
         environment, project = wanted.environment, find_project()
         return SessionRequest(name=name, agent=wanted.agent, project=project, environment=environment, mount=mount)
 
-    async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> AskPerson:
-        """Put the request to the person at the client; the reply for a client that cannot ask says how to answer."""
+    async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> Outcome:
+        """Put the request to the person at the client; the reply for a client that cannot ask says how to answer.
+
+        A form cuts a long question, and nobody should allow what they have not seen: it is left to the command line.
+        """
         question = await context.ask(waiting.request)
         how = context.render(Command("answer", waiting.request, "allow")).strip("`")
-        return replace(question, waiting_reply=render_output({**waiting.output, "answerWith": how}))
+        reply = render_output({**waiting.output, "answerWith": how})
+        if len(question.message) <= LONGEST_IN_FORM:
+            return replace(question, waiting_reply=reply)
+        self._left_to_inbox.add(waiting.request)
+        return reply
 
 
 def find_project() -> str:
