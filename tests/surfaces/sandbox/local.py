@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
+
+import pytest
 
 from fidelio.app.application import Application
 from fidelio.clock import now_ms
@@ -15,7 +19,11 @@ from fidelio.sandbox.host.pool import LaunchedProcess, SandboxPool
 from fidelio.sandbox.levels import detect_level
 from fidelio.sandbox.model import LevelReport, SandboxSpec
 from fidelio.sandbox.process import SandboxProcess
+from fidelio.surfaces.cli import context
+from tests.support.command_line import run_fidelio
 from tests.support.parts import require_part
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 class LocalApplication(Application):
@@ -60,6 +68,19 @@ def require_commands() -> None:
     report = detect_level()
     if not report.runs_commands:
         require_part("Isolation for commands", f"{report.reason} {report.remedy}")
+
+
+def open_command_line(environ: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run commands in a project below the directory, with sandboxes that end with each command."""
+    require_commands()
+    monkeypatch.setattr(context, "Application", LocalApplication)
+    directory.chmod(0o755)
+    project = make_project(directory)
+
+    def run(*arguments: str, text: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
+        return run_fidelio(arguments, environ={**environ, **changes}, directory=project, text=text)
+
+    return run
 
 
 def make_project(directory: Path) -> Path:

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fidelio.surfaces.cli import context
 from tests.support import proves
-from tests.support.command_line import run_fidelio
-from tests.surfaces.sandbox.local import LocalApplication, make_project, require_commands
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+from tests.surfaces.sandbox.local import Run, open_command_line
 
 
 @pytest.fixture
 def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in the project, with sandboxes that end with it."""
-    require_commands()
-    monkeypatch.setattr(context, "Application", LocalApplication)
-    tmp_path.chmod(0o755)
-    project = make_project(tmp_path)
-
-    def run(*arguments: str, text: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
-        return run_fidelio(arguments, environ={**environ, **changes}, directory=project, text=text)
-
-    return run
+    return open_command_line(environ, tmp_path, monkeypatch)
 
 
 def session_of(fidelio: Run) -> str:
@@ -53,7 +38,8 @@ def test_a_command_that_takes_too_long_and_one_that_a_signal_ends_are_told_apart
     killed = fidelio("sandbox", "run", "--json", "kill -9 $$")
 
     assert late.returncode == 124
-    assert "Raise --timeout" in late.stderr
+    assert "ended after 1 s. Raise --timeout, up to 60." in late.stderr
+    assert fidelio("sandbox", "run", "--timeout", "61", "true").returncode == 2
     assert killed.returncode == 137
 
 
@@ -86,6 +72,8 @@ def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: Run, tmp_path: Pat
 
     assert "network none" in described.stdout
     assert "Asks a person: " in described.stdout
+    # Sentences of Fidelio's own stand without quotes.
+    assert '"' not in described.stdout.split("path")[0]
     assert "/workspace/project" in mounts.stdout
     assert f"project: {tmp_path / 'project'}"[:30] in mounts.stdout
 
@@ -116,6 +104,9 @@ def test_changes_of_the_copy_are_shown_and_applied_by_a_person(fidelio: Run, tmp
     assert unasked.returncode == 2
     assert "return a - b" in before
     assert applied.returncode == 0, applied.stderr
+    # Only what is written is shown.
+    assert "+    return a + b" in applied.stdout
+    assert "new.txt" not in applied.stdout
     assert "return a + b" in file.read_text()
     assert not (tmp_path / "project" / "new.txt").exists()
 

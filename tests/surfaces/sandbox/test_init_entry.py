@@ -31,12 +31,14 @@ def test_every_client_gets_both_entries(fidelio: Fidelio, tmp_path: Path) -> Non
         assert found["fidelio-sandbox"]["args"][-len(OPTIONS) :] == OPTIONS
         assert "--enforce" in found["fidelio"]["args"]
     assert "Claude Code: .mcp.json has an entry for the sandbox of Fidelio." in done.stdout
+    assert "use only the tools of the fidelio-sandbox server" in done.stdout
 
 
 @proves("sandbox-init.entry")
 def test_without_the_option_nothing_is_written_for_the_sandbox(fidelio: Fidelio, tmp_path: Path) -> None:
-    fidelio("init", FIDELIO_HOME="")
+    done = fidelio("init", FIDELIO_HOME="")
 
+    assert "sandbox" not in done.stdout
     assert set(entries(tmp_path, ".mcp.json", "mcpServers")) == {"fidelio"}
 
 

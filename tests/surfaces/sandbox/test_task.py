@@ -100,6 +100,7 @@ async def test_the_inbox_shows_the_exact_command_its_directory_and_what_it_may_t
     assert "Directory: /workspace/project" in shown
     assert "It can write to: /workspace, /workspace/project. Network: none." in shown
     assert "Only a person may answer." in shown
+    assert 'A comment for the agent is added with --text "...".' in shown
 
 
 @proves("sandbox-tools.waiting")

@@ -27,12 +27,18 @@ from fidelio.surfaces.cli.context import (
     supports_unicode,
     with_cli_context,
 )
-from fidelio.surfaces.cli.runtime_report import load_runtime_report, print_runtime_report, report_json
+from fidelio.surfaces.cli.runtime_report import (
+    load_runtime_calls,
+    load_runtime_report,
+    print_runtime_report,
+    report_json,
+)
 from fidelio.surfaces.text import pad
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
 
 _MAX_REASON = 400
+_STATES = {"error": "refused", "open": "no result on record", "erased": "erased"}
 
 
 @click.command("trace")
@@ -46,7 +52,7 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         print_json({"event_count": len(calls), "events": calls})
         return
     for call in calls:
-        status = "refused" if call["s"] == "error" else "ok"
+        status = _STATES.get(call["s"], "ok")
         activity = f" in {quote_name(call['act'])}" if call["act"] else ""
         who, what = quote_name(call["aid"]), quote_name(call["name"])
         print_line(f"{format_iso(call['time'])}  {pad(who, 14)} {what}{activity}: {status}, {int(call['ms'])} ms")
@@ -64,8 +70,8 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
 
     The definition is the one that the session started with. The hash chains of the session and its children are verified too.
 
-    A session of a sandbox has no definition: its report lists tools, commands, approvals and promoted files, and as
-    differences the calls whose end is unknown.
+    A session of a sandbox has no definition: its report lists tools, commands, approvals, promoted files, what a person has
+    allowed, attached or brought back, and as differences the calls whose end is unknown.
     """
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
@@ -87,6 +93,8 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
 async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
     async with cli.records() as records:
         found = await records.find(session)
+        if found.kind == "runtime":
+            return await load_runtime_calls(records, found)
         record = decode_record(found.raw) if found.kind == "workflow" else Record()
         return [
             {"seq": event.seq, "time": event.time, **event.body, **call_json(event, record)}

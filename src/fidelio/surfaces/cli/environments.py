@@ -84,9 +84,10 @@ async def show(cli: CliContext, name: str, version: int | None, as_json: bool) -
 @json_option
 @with_cli_context
 async def define(cli: CliContext, name: str, file: str, as_json: bool) -> None:
-    """Define the environment NAME by the YAML file FILE (- reads it from standard input).
+    """Define the environment NAME by the YAML file FILE.
 
-    A content that differs from the newest version is a new version. Sessions that exist keep theirs.
+    `-` reads it from standard input. A content that differs from the newest version is a new version. Sessions that exist
+    keep theirs.
 
     \b
     network: limited
@@ -111,10 +112,10 @@ async def define(cli: CliContext, name: str, file: str, as_json: bool) -> None:
 @json_option
 @with_cli_context
 async def check(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
-    """Check that the environment NAME works here: run its setup in a sandbox, and look for its programs.
+    """Check that the environment NAME works here.
 
-    The result is kept and used by every session of this version. A setup that takes longer than 40 seconds goes on; run the
-    command again to wait for it.
+    Its setup is run in a sandbox, and its programs are looked for. The result is kept and used by every session of this
+    version. A setup that takes longer than 40 seconds goes on; run the command again to wait for it.
     """
     require_person()
     async with cli.open(create=True) as app:

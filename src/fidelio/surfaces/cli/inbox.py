@@ -253,7 +253,10 @@ def _print_state(request: Request, program: str) -> None:
     for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
         print_line(line, _INDENT)
     how = "OPTION" if request.options else '--text "..."'
-    click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}\n")
+    click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}")
+    if request.kind == APPROVAL:
+        print_line('A comment for the agent is added with --text "...".', _INDENT)
+    click.echo()
 
 
 def _describe_default(request: Request) -> str:

@@ -123,6 +123,8 @@ def init_command(cli: CliContext, names: tuple[str, ...], project: str, sandbox:
     else:
         _print_edits(edits, dry_run=dry_run)
         _print_home(chosen, dry_run=dry_run)
+        if not dry_run:
+            _print_hints(sandbox=sandbox)
     return _report_unfinished(edits)
 
 
@@ -220,8 +222,13 @@ def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
         click.echo(f"Its .fidelio was there before, so its workflows and blueprints are not used until you trust them: {trust}")
     if chosen.before:
         click.echo(describe_former_home(chosen.before))
-    if not dry_run:
-        click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
+
+
+def _print_hints(*, sandbox: bool) -> None:
+    click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
+    if sandbox:
+        click.echo(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests of this project.")
+        click.echo("Its questions wait in `fidelio inbox`; `fidelio sandbox diff` shows what it has changed.")
 
 
 def _describe_edit(edit: Edit, *, dry_run: bool) -> str:

@@ -21,7 +21,7 @@ from fidelio.errors import FidelioError, UsageProblem
 from fidelio.locks import is_hosted
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.processes.table import missing_support
-from fidelio.sandbox.levels import detect_level
+from fidelio.sandbox.levels import VARIABLE, detect_level
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -204,10 +204,12 @@ def _check_processes(_: CliContext) -> Check:
 def _check_sandbox(_: CliContext) -> Check:
     """At which level of isolation sandboxes start, and what a person can do to improve it."""
     report = detect_level()
+    forced = os.environ.get(VARIABLE) and VARIABLE not in report.reason
+    sentence = f"{report.reason} Level: {report.level}{f', forced by {VARIABLE}' if forced else ''}."
     if report.runs_commands:
-        return Check("sandbox", "ok", f"{report.reason} Level: {report.level}.", remedy=report.remedy)
+        return Check("sandbox", "ok", sentence, remedy=report.remedy)
     cost = "No sandbox can be started." if report.level == "none" else "Agents in a sandbox cannot run commands."
-    return Check("sandbox", "warning", f"{report.reason} Level: {report.level}.", cost, report.remedy)
+    return Check("sandbox", "warning", sentence, cost, report.remedy)
 
 
 def _check_workflows(cli: CliContext) -> Check:

@@ -269,10 +269,18 @@ def _session_json(session: Session) -> dict[str, Any]:
 def _describe_session(session: Session) -> str:
     """The workflow and its current activity, what a store holds, or the name."""
     record = session.record
-    if session.namespace.startswith(_STORES):
-        return _STORE_TITLES.get(session.namespace, "a store").format(agent=record.get("agent", ""))
+    if store := describe_store(session):
+        return store
     position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
     return ", ".join(position) or session.name or ""
+
+
+def describe_store(session: Session) -> str:
+    """What a store holds; empty for another session."""
+    if not session.namespace.startswith(_STORES):
+        return ""
+    agent = session.record.get("agent", "")
+    return _STORE_TITLES.get(session.namespace, "a store").format(agent=agent or "a deleted agent")
 
 
 def _session_row(session: Session) -> dict[str, str]:

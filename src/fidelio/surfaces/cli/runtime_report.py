@@ -1,4 +1,7 @@
-"""Printing of the report on a runtime session: tools, commands, approvals, promoted files, and what the record leaves open."""
+"""Printing of the report on a runtime session: tools, commands, approvals, what lets more through, and what is left open.
+
+Also the calls of such a session, for `fidelio trace`.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +13,66 @@ from msgspec import to_builtins
 from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import format_iso
 from fidelio.ledger.model import Session
-from fidelio.runtime.report import ReportedApproval, ReportedCommand, RuntimeReport
+from fidelio.runtime.events import TOOL_RESULT, TOOL_USE
+from fidelio.runtime.report import ReportedApproval, ReportedChanges, ReportedCommand, RuntimeReport
 from fidelio.surfaces.cli.context import describe_channel, escape_line, print_line, print_quote, quote_name
+from fidelio.surfaces.cli.record import describe_store
 
 _MAX_PATH, _MAX_COMMAND = 200, 400
+# Paths of a change that are printed; JSON has more.
+_MAX_PATHS = 20
 
 
 async def load_runtime_report(records: Records, session: Session) -> RuntimeReport:
     """Fold the events of the session, page by page."""
-    report = RuntimeReport(session=session.id, name=session.name or "")
+    report = RuntimeReport(session=session.id, name=session.name or "", store=describe_store(session))
     async for event in records.all_events(session.id):
         report.add(event)
     return report
 
 
+async def load_runtime_calls(records: Records, session: Session) -> list[dict[str, Any]]:
+    """The tool calls of the session in order, with the keys of those of a workflow. `s` is `open` without a result."""
+    calls: dict[str, dict[str, Any]] = {}
+    agent = str(session.record.get("agent", ""))
+    async for event in records.all_events(session.id, types=[TOOL_USE, TOOL_RESULT]):
+        body = event.body
+        if event.type == TOOL_USE:
+            call = {"seq": event.seq, "time": event.time, "aid": agent, "name": str(body.get("name", "")), "act": ""}
+            # The body of a redacted event has no id; its number is one.
+            calls[str(body.get("id", event.seq))] = {**call, "s": "erased" if event.redacted else "open", "ms": 0}
+        elif (found := calls.get(str(body.get("tool_use_id", "")))) is not None:
+            found |= {"s": "error" if body.get("is_error") else "ok", "ms": event.time - found["time"]}
+    return list(calls.values())
+
+
 def report_json(report: RuntimeReport) -> dict[str, Any]:
     """The report with lists instead of the mappings by id."""
     listed = {"commands": list(report.commands.values()), "approvals": list(report.approvals.values())}
-    return {**to_builtins(report), **to_builtins(listed), "kind": "runtime", "differences": report.differences}
+    state = {"kind": "runtime", "deleted": report.deleted_at is not None}
+    return {**to_builtins(report), **to_builtins(listed), **state, "differences": report.differences}
 
 
 def print_runtime_report(report: RuntimeReport, verdict: ChainVerdict) -> None:
     """Print the report."""
     for problem in verdict.problems:
         print_line(f"! THE RECORD WAS CHANGED OUTSIDE OF FIDELIO: {escape_line(problem)}")
-    print_line(f"Session {report.session} of a sandbox, named {quote_name(report.name)}, agent {quote_name(report.agent)}")
-    print_line(f"started {format_iso(report.started_at)}, {_describe_end(report)}", "  ")
+    print_line(_describe_session(report))
+    if report.deleted_at is not None:
+        print_line("This session was deleted.", "  ")
+    print_line(f"started {_format_time(report.started_at)}, {_describe_end(report)}", "  ")
     holds = "holds" if verdict.holds else "is intact, but what is stored beside it DIFFERS from it"
     print_line(f"the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...", "  ")
-    for line in _facts(report):
+    for line in _facts(report) if report.deleted_at is None else ():
         print_line(line, "  ")
     _print_tools(report)
     _print_commands(report)
     _print_approvals(report)
-    for title, entries in (("Allowed patterns", report.allowed), ("Promoted files", report.promoted)):
+    for title, entries in _list_sections(report).items():
         if entries:
             click.echo(f"\n{title}")
         for entry in entries:
-            print_line(quote_name(entry, _MAX_PATH), "  ")
+            print_line(entry, "  ")
     click.echo()
     for difference in report.differences:
         print_line(f"! {escape_line(difference)}")
@@ -55,12 +80,55 @@ def print_runtime_report(report: RuntimeReport, verdict: ChainVerdict) -> None:
     print_line(f"{count} call{'' if count == 1 else 's'} or commands whose end is unknown.")
 
 
+def _describe_session(report: RuntimeReport) -> str:
+    if report.store:
+        return f"Session {report.session} is a store: {escape_line(report.store)}"
+    if report.deleted_at is not None:
+        return f"Session {report.session} of a sandbox"
+    return f"Session {report.session} of a sandbox, named {quote_name(report.name)}, agent {quote_name(report.agent)}"
+
+
+def _format_time(time: int | None) -> str:
+    return "at an unknown time" if time is None else format_iso(time)
+
+
+def _list_sections(report: RuntimeReport) -> dict[str, list[str]]:
+    """What a person has allowed, attached and brought back, and the promoted files."""
+    return {
+        "Changed policies": [
+            f"{format_iso(entry.at)}  {quote_name(entry.tool)}: {quote_name(entry.policy)}, by {quote_name(entry.by)}"
+            for entry in report.policies
+        ],
+        "Allowed patterns": [
+            f"{format_iso(entry.at)}  {quote_name(entry.pattern, _MAX_PATH)} until {format_iso(entry.expires)},"
+            f" by {quote_name(entry.by)}"
+            for entry in report.allowed
+        ],
+        "Attached vaults": [
+            f"{format_iso(entry.at)}  {', '.join(map(quote_name, entry.vaults)) or 'none'}, by {quote_name(entry.by)}"
+            for entry in report.vaults
+        ],
+        "Changes brought back into the project": [_describe_changes(entry) for entry in report.applied],
+        "Promoted files": [quote_name(path, _MAX_PATH) for path in report.promoted],
+    }
+
+
+def _describe_changes(applied: ReportedChanges) -> str:
+    paths = [quote_name(path, _MAX_PATH) for path in applied.paths[:_MAX_PATHS]]
+    more = f" and {applied.count - len(paths)} more" if applied.count > len(paths) else ""
+    return f"{format_iso(applied.at)}  {', '.join(paths)}{more}, by {quote_name(applied.by)}"
+
+
 def _describe_end(report: RuntimeReport) -> str:
+    if report.deleted_at is not None:
+        return f"deleted {format_iso(report.deleted_at)} by {quote_name(report.deleted_by)}"
+    if report.store:
+        return "in use"
     return "not ended" if report.ended_at is None else f"ended {format_iso(report.ended_at)} by {quote_name(report.ended_by)}"
 
 
 def _facts(report: RuntimeReport) -> list[str]:
-    facts = [f"project {quote_name(report.project, _MAX_PATH)}"]
+    facts = [f"project {quote_name(report.project, _MAX_PATH)}"] if report.project else []
     if report.environment:
         facts.append(f"environment {quote_name(report.environment)}, version {report.environment_version}")
     if report.mount_mode:

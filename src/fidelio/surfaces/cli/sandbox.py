@@ -28,6 +28,7 @@ from fidelio.runtime.project.changes import ProjectChange, ProjectChanges, Proje
 from fidelio.runtime.service import RuntimeService, SessionRequest, session_namespace
 from fidelio.surfaces.cli.context import (
     CliContext,
+    escape_line,
     escape_text,
     json_option,
     print_json,
@@ -39,10 +40,13 @@ from fidelio.surfaces.cli.context import (
     run_async,
     with_cli_context,
 )
+from fidelio.surfaces.cli.project_diff import print_diff, select_paths
 
 # As a shell reports a command that was ended: by a time limit, and by a signal (plus its number).
 TIMED_OUT, SIGNALLED = 124, 128
 _WAIT_MS = 45_000
+# Seconds that a command of `shell_run` may take.
+LONGEST = 60
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
@@ -130,17 +134,17 @@ def _no_session(name: str) -> SessionNotFound:
 @json_option
 @with_cli_context
 async def describe(cli: CliContext, session: str, project: str | None, as_json: bool) -> None:
-    """Describe the sandbox: isolation, network, limits, mounts, and what each action needs."""
+    """Describe isolation, network, limits, mounts and permissions."""
     async with open_sandbox(cli, session, project) as use:
         output, record = await use.call("sandbox_describe", {}), (await use.service.load(use.session)).record
     if as_json:
         print_json({"session": use.session, **output})
         return
     print_line(f"Session {use.session}, named {quote_name(session)}, agent {quote_name(record.agent)}")
-    print_line(f"{quote_name(output['summary'], 400)}", "  ")
+    print_line(escape_line(output["summary"]), "  ")
     print_line(f"environment {quote_name(record.environment)}, version {record.environment_version}", "  ")
     for constraint in output["constraints"]:
-        print_line(quote_name(constraint, 400), "  ")
+        print_line(escape_line(constraint), "  ")
     print_mounts(output["mounts"], record.mount_source)
     access: dict[str, list[str]] = {}
     for action in output["actions"]:
@@ -156,7 +160,7 @@ async def describe(cli: CliContext, session: str, project: str | None, as_json: 
 @json_option
 @with_cli_context
 async def mounts(cli: CliContext, session: str, project: str | None, as_json: bool) -> None:
-    """List the directories that the sandbox shows, and whether it can write there."""
+    """List the directories that the sandbox shows, with their access."""
     async with open_sandbox(cli, session, project) as use:
         output, record = await use.call("sandbox_describe", {}), (await use.service.load(use.session)).record
     if as_json:
@@ -186,17 +190,19 @@ def print_mounts(entries: list[dict[str, str]], source: str) -> None:
     help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
 )
 @click.option("--cwd", help="Where the command runs inside (default: the directory of the session's shell).")
-@click.option("--timeout", type=click.IntRange(1, 60), default=60, show_default=True, help="End the command after SECONDS.")
+@click.option(
+    "--timeout", type=click.IntRange(1, LONGEST), default=LONGEST, show_default=True, help="End the command after SECONDS."
+)
 @json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @with_cli_context
 async def run(cli: CliContext, /, command: tuple[str, ...], cwd: str | None, timeout: int, as_json: bool, **more: Any) -> int:
-    """Run COMMAND in the sandbox of a session, and exit with its exit code.
+    """Run COMMAND in a sandbox, and exit with its exit code.
 
     One word is a line for the shell; several words are a program with its arguments. The session is made if there is none.
     You type the command, so you are recorded as the person who allowed it.
 
-    Exit code 124: the command was ended after --timeout seconds.
+    Exit code 124: the command was ended after --timeout seconds, at most 60. An agent runs longer ones with shell_exec.
 
     \b
     fidelio sandbox run --mount . -- pytest -q
@@ -212,7 +218,7 @@ async def run(cli: CliContext, /, command: tuple[str, ...], cwd: str | None, tim
     if as_json:
         print_json({"session": use.session, **output})
     else:
-        _print_output(output)
+        _print_output(output, timeout)
     return _exit_code(output)
 
 
@@ -241,7 +247,7 @@ async def _run_to_end(use: SandboxUse, arguments: Mapping[str, Any], person: str
     return dict(output)
 
 
-def _print_output(output: Mapping[str, Any]) -> None:
+def _print_output(output: Mapping[str, Any], timeout: int) -> None:
     """Print what the command printed. Its bytes are an agent's: control characters are shown, not sent to the terminal."""
     for stream, is_error in (("stdout", False), ("stderr", True)):
         text = str(output.get(stream) or "")
@@ -250,7 +256,14 @@ def _print_output(output: Mapping[str, Any]) -> None:
     if output.get("truncated"):
         click.echo("fidelio: the output was cut; write it to a file to see all of it.", err=True)
     if output.get("timedOut"):
-        click.echo("fidelio: the command was ended because it took too long. Raise --timeout.", err=True)
+        print_message(f"fidelio: the command was ended after {timeout} s. {explain_limit(timeout)}")
+
+
+def explain_limit(timeout: int) -> str:
+    """What to do about a command that took longer than `timeout` seconds."""
+    if timeout < LONGEST:
+        return f"Raise --timeout, up to {LONGEST}."
+    return "No longer time is possible here. Let the agent of the session run it with shell_exec, which has no time limit."
 
 
 def _exit_code(output: Mapping[str, Any]) -> int:
@@ -267,13 +280,13 @@ def _exit_code(output: Mapping[str, Any]) -> int:
 @json_option
 @with_cli_context
 async def diff(cli: CliContext, session: str, project: str | None, as_json: bool) -> None:
-    """Show what was changed in the mounted copy of a project, as a unified diff."""
+    """Show the changes of the copy of a project, as a diff."""
     async with open_sandbox(cli, session, project) as use:
         found = await ProjectChanges(use.service.context).diff(use.session)
     if as_json:
         print_json({"session": use.session, **msgspec.to_builtins(found)})
     else:
-        _print_diff(found)
+        print_diff(found)
 
 
 @sandbox_command.command("apply")
@@ -284,15 +297,16 @@ async def diff(cli: CliContext, session: str, project: str | None, as_json: bool
 @click.argument("paths", nargs=-1)
 @with_cli_context
 def apply(cli: CliContext, session: str, project: str | None, yes: bool, as_json: bool, paths: tuple[str, ...]) -> None:
-    """Bring changes of the copy back into your directory: all of them, or those of PATHS.
+    """Bring changes of the copy back.
 
-    The diff is shown first. Exactly what was shown is written; a file that you have changed in the meantime is refused, and
-    then nothing is written. What you apply can run on your machine: read it as you would read the patch of a stranger.
+    They are written into your directory: all of them, or those of PATHS. Their diff is shown first. Exactly what was shown
+    is written; a file that you have changed in the meantime is refused, and then nothing is written. What you apply can run
+    on your machine: read it as you would read the patch of a stranger.
     """
     person = require_person()
-    found = run_async(_load_diff(cli, session, project))
+    found = select_paths(run_async(_load_diff(cli, session, project)), paths)
     if not as_json:
-        _print_diff(found)
+        print_diff(found)
     if not found.changes:
         print_json({"applied": []}) if as_json else None
         return
@@ -320,24 +334,15 @@ async def _apply(
         return await changes.apply(use.session, paths or None, expect=digest, by=person)
 
 
-def _print_diff(found: ProjectDiff) -> None:
-    if not found.changes:
-        click.echo("The copy has no changes.")
-    for line in found.text.splitlines():
-        click.echo(escape_text(line))
-    for change in found.changes:
-        if change.problem:
-            print_message(f"{change.path} cannot be brought back: {change.problem}")
-
-
 @sandbox_command.command("end")
 @session_option
 @project_option
 @with_cli_context
 async def end(cli: CliContext, session: str, project: str | None) -> None:
-    """End a session: its sandbox, every process in it, and its open requests. The record stays.
+    """End a session and its sandbox.
 
-    `fidelio sessions --delete` then erases the record and the files of the sandbox.
+    Every process in the sandbox ends, and open requests are withdrawn. The record stays, and the name stays taken until the
+    session is deleted: `fidelio sessions --delete` erases the record and the files of the sandbox.
     """
     person = require_person()
     async with open_sandbox(cli, session, project) as use:
@@ -352,10 +357,10 @@ async def end(cli: CliContext, session: str, project: str | None) -> None:
 @click.argument("pattern")
 @with_cli_context
 async def allow(cli: CliContext, session: str, project: str | None, duration: str, pattern: str) -> None:
-    """Let commands that match PATTERN run without asking in a session, for a time.
+    """Allow a pattern of commands for a time.
 
-    The first word is the program. `*` stands for a word, at the end for any further words. Only plain commands match: one
-    with a pipe, a redirection or a variable still asks.
+    Commands that match PATTERN then run without asking in this session. The first word is the program. `*` stands for a word,
+    at the end for any further words. Only plain commands match: one with a pipe, a redirection or a variable still asks.
 
     \b
     fidelio sandbox allow 'pytest *' --for 2h

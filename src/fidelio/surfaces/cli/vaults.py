@@ -104,7 +104,10 @@ async def remove(cli: CliContext, name: str) -> None:
 @project_option
 @with_cli_context
 async def attach(cli: CliContext, name: str, detach: bool, session: str, project: str | None) -> None:
-    """Let a session see that the vault NAME exists, and let Fidelio's own clients use its value for that session."""
+    """Attach the vault NAME to a session.
+
+    The session then sees that the vault exists, and Fidelio's own clients may use its value for that session.
+    """
     person = require_person()
     async with cli.open() as app:
         found, vaults = await find_session(app, session, project), (await app.runtime()).vaults
