@@ -169,6 +169,16 @@ def test_a_policy_changes_when_a_tool_asks(fidelio: Run) -> None:
     assert unknown.returncode == 2
 
 
+@proves("sandbox-cli.gate")
+def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: Run) -> None:
+    changed = fidelio("sandbox", "policy", "shell_run", "always_allow", "--agent", "default")
+    fidelio("sandbox", "run", "echo unasked")
+
+    assert changed.returncode == 0, changed.stderr
+    report = json.loads(fidelio("report", "default", "--json").stdout)
+    assert (len(report["commands"]), len(report["approvals"])) == (1, 0)
+
+
 @proves("sandbox-cli.records")
 def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fidelio: Run) -> None:
     fidelio("sandbox", "run", "--mount", ".", "echo hello; exit 4")

@@ -302,7 +302,8 @@ async def _render(copied: _Copied, changes: Sequence[ProjectChange]) -> Any:
 
 def _render_change(host: HostDirectory, manifest: CopyManifest, change: ProjectChange, new: bytes | None) -> str:
     if change.kind == "refused":
-        return f"# {change.path}: not brought back, {change.problem}.\n"
+        # The name is the agent's: a line end in it would begin a line of its own.
+        return f"# {ascii(change.path)[1:-1]}: not brought back, {change.problem}.\n"
     lines = [f"# {conflict}" for conflict in [_find_conflict(host, manifest, change)] if conflict]
     old = _read_host(host, change)
     lines += _render_content(change, old, new)

@@ -24,6 +24,7 @@ from fidelio.ids import is_short_handle
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Session
 from fidelio.runtime.calls import CallOutcome, WaitingForPerson
+from fidelio.runtime.permissions.policy import POLICIES
 from fidelio.runtime.project.changes import ProjectChange, ProjectChanges, ProjectDiff
 from fidelio.runtime.service import RuntimeService, SessionRequest, session_namespace
 from fidelio.surfaces.cli.context import (
@@ -381,16 +382,18 @@ def _parse_duration(text: str) -> int:
 @sandbox_command.command("policy")
 @session_option
 @project_option
+@click.option("--agent", metavar="NAME", help="Change it for the later sessions of this agent in the project instead.")
 @click.argument("tool")
-@click.argument("policy", type=click.Choice(["always_allow", "always_ask", "auto"]))
+@click.argument("policy", type=click.Choice(POLICIES))
 @with_cli_context
-async def set_policy(cli: CliContext, session: str, project: str | None, tool: str, policy: str) -> None:
-    """Change when TOOL asks a person in a session.
-
-    always_allow never asks. always_ask asks for each call. auto runs commands that are proven to only read, as the read-only
-    tool that does the same, and asks for everything else.
-    """
-    person = require_person()
-    async with open_sandbox(cli, session, project) as use:
-        await use.service.set_policy(use.session, tool, policy, by=person)
-    print_line(f"In session {use.session} the policy of {quote_name(tool)} is {policy}.")
+async def set_policy(cli: CliContext, session: str, project: str | None, agent: str | None, tool: str, policy: str) -> None:
+    """Change when a tool or an action asks a person: never, for each call, or unless it is proven to only read (auto)."""
+    person, name = require_person(), quote_name(tool)
+    if agent is None:
+        async with open_sandbox(cli, session, project) as use:
+            await use.service.set_policy(use.session, tool, policy, by=person)
+        print_line(f"In session {use.session} the policy of {name} is {policy}.")
+        return
+    async with cli.open(create=True) as app:
+        await (await app.runtime()).set_agent_policy(real_project(project), agent, tool, policy, by=person)
+    print_line(f"In later sessions of agent {quote_name(agent)} the policy of {name} is {policy}.")
