@@ -379,7 +379,7 @@ def _parse_duration(text: str) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-@sandbox_command.command("policy")
+@sandbox_command.command("policy", short_help="Change when a tool or an action asks a person.")
 @session_option
 @project_option
 @click.option("--agent", metavar="NAME", help="Change it for the later sessions of this agent in the project instead.")
