@@ -41,7 +41,7 @@ from fidelio.tokens.keyring import FixedKeys, KeyRing
 from tests.support.ledgers import MovingClock
 
 _REFUSALS = (ToolRefused, SandboxError, UsageProblem)
-Reply = Callable[[dict[str, Any]], Mapping[str, Any] | ActionResult]
+ReplyFunction = Callable[[dict[str, Any]], Mapping[str, Any] | ActionResult]
 KEYS = FixedKeys(b"k" * 32)
 
 
@@ -53,7 +53,7 @@ def fail(code: str, message: str = "It failed.", *, retryable: bool = False) -> 
 class FakeSandboxes(Sandboxes):
     """Sandboxes without processes: `replies` maps an action to a function of its arguments. `calls` lists what was called."""
 
-    def __init__(self, replies: Mapping[str, Reply] | None = None, *, level: Level = "bubblewrap") -> None:
+    def __init__(self, replies: Mapping[str, ReplyFunction] | None = None, *, level: Level = "bubblewrap") -> None:
         self.replies = dict(replies or {})
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.starts: list[str] = []
@@ -142,20 +142,20 @@ class ToolBench:
     async def try_tool(self, tool: str, **arguments: Any) -> ToolResult:
         try:
             prepared = await self.prepare(tool, **arguments)
-        except RefusedCall as refused:
+        except RefusedPreparation as refused:
             return await refused.call.commit(refused.result)
         await prepared.commit_intent()
         return await prepared.commit(await prepared.run())
 
     async def prepare(self, tool: str, **arguments: Any) -> PreparedCall:
-        """A call before its effect, for tests that stop it half way. Raises `RefusedCall`."""
+        """A call before its effect, for tests that stop it half way. Raises `RefusedPreparation`."""
         resolved = resolve_call(tool, arguments, SANDBOX_TOOL_NAMES)
         call = ToolCall(self.context, await self.load(), new_id("toolu_"), resolved.definition, self.spec, self.tools)
         prepared = PreparedCall(call, resolved)
         try:
             prepared.preparation = await resolved.implementation.prepare(call, resolved.arguments)
         except _REFUSALS as error:
-            raise RefusedCall(prepared, describe_error(error)) from error
+            raise RefusedPreparation(prepared, describe_error(error)) from error
         return prepared
 
 
@@ -182,7 +182,7 @@ class PreparedCall:
         return result
 
 
-class RefusedCall(Exception):
+class RefusedPreparation(Exception):
     """The tool refused the call before its effect."""
 
     def __init__(self, call: PreparedCall, result: ToolResult) -> None:

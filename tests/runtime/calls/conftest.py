@@ -28,7 +28,7 @@ DONE = {
 }
 
 
-class Session:
+class ServiceSession:
     """A session and its service."""
 
     def __init__(self, service: RuntimeService, session: str, sandboxes: FakeSandboxes, clock: MovingClock) -> None:
@@ -67,7 +67,7 @@ class Session:
 
 
 @pytest.fixture
-async def session(tmp_path: Path) -> AsyncIterator[Session]:
+async def session(tmp_path: Path) -> AsyncIterator[ServiceSession]:
     replies = {
         "run_shell": lambda arguments: {**DONE, "commandId": arguments.get("commandId")},
         "read_text": lambda arguments: {
@@ -84,4 +84,4 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
     async with await open_ledger(home.ledger) as ledger:
         service = RuntimeService(RuntimeContext(ledger, clock, home, sandboxes, lambda: KEYS))
         opened = await service.open_session(SessionRequest(project=str(tmp_path)))
-        yield Session(service, opened, sandboxes, clock)
+        yield ServiceSession(service, opened, sandboxes, clock)

@@ -9,7 +9,7 @@ import pytest
 from fidelio.errors import PersonNeeded, RequestClosed
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import Finished
-from tests.runtime.calls.conftest import Session
+from tests.runtime.calls.conftest import ServiceSession
 from tests.support import proves
 
 RUN = {"command": "make install", "cwd": "/workspace"}
@@ -17,7 +17,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 @proves("runtime.waits", "runtime.approval-once")
-async def test_a_call_that_asks_runs_after_the_yes_and_only_once(session: Session) -> None:
+async def test_a_call_that_asks_runs_after_the_yes_and_only_once(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     assert session.ran == []
 
@@ -31,7 +31,7 @@ async def test_a_call_that_asks_runs_after_the_yes_and_only_once(session: Sessio
 
 
 @proves("runtime.waits")
-async def test_the_same_call_again_waits_for_the_answer(session: Session) -> None:
+async def test_the_same_call_again_waits_for_the_answer(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     waiting = asyncio.create_task(session.repeat("shell_run", **RUN))
 
@@ -43,7 +43,7 @@ async def test_the_same_call_again_waits_for_the_answer(session: Session) -> Non
 
 
 @proves("runtime.approval-once")
-async def test_of_equal_calls_that_race_for_one_approval_one_runs(session: Session) -> None:
+async def test_of_equal_calls_that_race_for_one_approval_one_runs(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     await session.answer(request, "allow")
 
@@ -55,7 +55,7 @@ async def test_of_equal_calls_that_race_for_one_approval_one_runs(session: Sessi
 
 
 @proves("runtime.approval-once")
-async def test_equal_calls_that_ask_at_once_open_one_request(session: Session) -> None:
+async def test_equal_calls_that_ask_at_once_open_one_request(session: ServiceSession) -> None:
     requests = await asyncio.gather(*(session.ask("shell_run", **RUN) for _ in range(6)))
 
     assert len(set(requests)) == 1
@@ -66,7 +66,7 @@ async def test_equal_calls_that_ask_at_once_open_one_request(session: Session) -
 @pytest.mark.parametrize(
     "changed", [{"command": "make  install"}, {"cwd": "/tmp"}, {"timeoutMs": 1}, {"maxOutputChars": 1}], ids=str
 )
-async def test_other_arguments_are_another_request(session: Session, changed: dict[str, object]) -> None:
+async def test_other_arguments_are_another_request(session: ServiceSession, changed: dict[str, object]) -> None:
     await session.answer(await session.ask("shell_run", **RUN), "allow")
 
     await session.ask("shell_run", **{**RUN, **changed})
@@ -75,7 +75,7 @@ async def test_other_arguments_are_another_request(session: Session, changed: di
 
 
 @proves("runtime.approval-digest")
-async def test_a_variable_that_was_set_meanwhile_voids_the_approval(session: Session) -> None:
+async def test_a_variable_that_was_set_meanwhile_voids_the_approval(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     await session.answer(request, "allow")
     await session.finish("shell_set_env", key="TARGET", value="/elsewhere")
@@ -85,7 +85,7 @@ async def test_a_variable_that_was_set_meanwhile_voids_the_approval(session: Ses
 
 
 @proves("runtime.approval-digest")
-async def test_the_directory_that_the_command_would_run_in_is_part_of_the_approval(session: Session) -> None:
+async def test_the_directory_that_the_command_would_run_in_is_part_of_the_approval(session: ServiceSession) -> None:
     request = await session.ask("shell_run", command="make")
     await session.answer(request, "allow")
     await session.finish("shell_set_cwd", path="/tmp")
@@ -95,7 +95,7 @@ async def test_the_directory_that_the_command_would_run_in_is_part_of_the_approv
 
 
 @proves("runtime.approval-once")
-async def test_a_denial_reaches_the_agent_once_with_its_message(session: Session) -> None:
+async def test_a_denial_reaches_the_agent_once_with_its_message(session: ServiceSession) -> None:
     await session.answer(await session.ask("shell_run", **RUN), "deny", "Use pip instead.")
 
     denied = await session.finish("shell_run", **RUN)
@@ -108,7 +108,7 @@ async def test_a_denial_reaches_the_agent_once_with_its_message(session: Session
 
 
 @proves("runtime.approval-once")
-async def test_nobody_answering_for_a_day_is_a_denial_that_says_so(session: Session) -> None:
+async def test_nobody_answering_for_a_day_is_a_denial_that_says_so(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     session.clock.now += DAY_MS
 
@@ -121,7 +121,7 @@ async def test_nobody_answering_for_a_day_is_a_denial_that_says_so(session: Sess
 
 
 @proves("runtime.approval-once")
-async def test_an_approval_that_is_never_used_runs_nothing(session: Session) -> None:
+async def test_an_approval_that_is_never_used_runs_nothing(session: ServiceSession) -> None:
     await session.answer(await session.ask("shell_run", **RUN), "allow")
 
     await session.finish("read", path="a")
@@ -131,7 +131,7 @@ async def test_an_approval_that_is_never_used_runs_nothing(session: Session) -> 
 
 @proves("runtime.approval-once")
 @pytest.mark.parametrize("channel", ["relayed", "api"])
-async def test_an_answer_that_a_model_passes_on_is_never_taken(session: Session, channel: str) -> None:
+async def test_an_answer_that_a_model_passes_on_is_never_taken(session: ServiceSession, channel: str) -> None:
     request = await session.ask("shell_run", **RUN)
 
     with pytest.raises(PersonNeeded):
@@ -142,7 +142,7 @@ async def test_an_answer_that_a_model_passes_on_is_never_taken(session: Session,
 
 
 @proves("runtime.approval-once")
-async def test_several_calls_may_wait_and_are_decided_apart(session: Session) -> None:
+async def test_several_calls_may_wait_and_are_decided_apart(session: ServiceSession) -> None:
     first, second = await session.ask("shell_run", command="one"), await session.ask("shell_run", command="two")
 
     await session.answer(second, "allow")
@@ -155,7 +155,7 @@ async def test_several_calls_may_wait_and_are_decided_apart(session: Session) ->
 
 
 @proves("runtime.approval-shown")
-async def test_the_request_shows_the_exact_command_the_directory_and_what_it_may_touch(session: Session) -> None:
+async def test_the_request_shows_the_exact_command_the_directory_and_what_it_may_touch(session: ServiceSession) -> None:
     command = "printf '%s' \"$HOME\" > 'a b'"
     request = await session.ledger.request(await session.ask("shell_run", command=command, cwd="/workspace/x"))
 
@@ -166,7 +166,7 @@ async def test_the_request_shows_the_exact_command_the_directory_and_what_it_may
 
 
 @proves("runtime.approval-shown")
-async def test_a_waiting_call_says_how_it_is_answered(session: Session) -> None:
+async def test_a_waiting_call_says_how_it_is_answered(session: ServiceSession) -> None:
     outcome = await session.repeat("shell_run", **RUN)
 
     assert outcome.output["status"] == "waiting"
@@ -174,7 +174,7 @@ async def test_a_waiting_call_says_how_it_is_answered(session: Session) -> None:
 
 
 @proves("runtime.intent", "runtime.approval-once")
-async def test_the_approval_is_used_up_before_the_effect(session: Session) -> None:
+async def test_the_approval_is_used_up_before_the_effect(session: ServiceSession) -> None:
     def die(_: object) -> dict[str, object]:
         raise KeyboardInterrupt
 
@@ -192,7 +192,7 @@ async def test_the_approval_is_used_up_before_the_effect(session: Session) -> No
 
 
 @proves("runtime.approval-shown")
-async def test_a_person_sees_that_a_command_ends_the_present_shell(session: Session) -> None:
+async def test_a_person_sees_that_a_command_ends_the_present_shell(session: ServiceSession) -> None:
     request = await session.ask("shell_exec", command="make", restart=True)
 
     shown = (await session.ledger.request(request)).question.splitlines()

@@ -20,12 +20,12 @@ from fidelio.runtime.service import SessionRequest
 from fidelio.runtime.stores import find_store, open_store
 from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.model import ConnectionEntry, Ending
-from tests.runtime.calls.conftest import DONE, Session
+from tests.runtime.calls.conftest import DONE, ServiceSession
 from tests.support import proves
 
 
 @proves("runtime.intent")
-async def test_a_call_that_only_reads_is_one_commit_and_one_with_an_effect_is_two(session: Session) -> None:
+async def test_a_call_that_only_reads_is_one_commit_and_one_with_an_effect_is_two(session: ServiceSession) -> None:
     await session.finish("read", path="a")
     await session.finish("write", path="a", content="x")
 
@@ -35,7 +35,9 @@ async def test_a_call_that_only_reads_is_one_commit_and_one_with_an_effect_is_tw
 
 
 @proves("runtime.intent")
-async def test_a_sandbox_that_ends_during_the_effect_leaves_the_call_on_record_with_an_unknown_end(session: Session) -> None:
+async def test_a_sandbox_that_ends_during_the_effect_leaves_the_call_on_record_with_an_unknown_end(
+    session: ServiceSession,
+) -> None:
     def lose(_: dict[str, Any]) -> dict[str, Any]:
         raise SandboxLost("The sandbox ended before it replied.")
 
@@ -66,7 +68,7 @@ async def test_a_sandbox_that_ends_during_the_effect_leaves_the_call_on_record_w
     ids=str,
 )
 async def test_wrong_arguments_are_refused_by_name_and_recorded(
-    session: Session, tool: str, arguments: dict[str, Any], named: str
+    session: ServiceSession, tool: str, arguments: dict[str, Any], named: str
 ) -> None:
     refused = await session.finish(tool, **arguments)
 
@@ -78,7 +80,7 @@ async def test_wrong_arguments_are_refused_by_name_and_recorded(
 
 @proves("runtime.arguments")
 @pytest.mark.parametrize("tool", ["nothing", "", "read\n", "../read", "x" * 5_000])
-async def test_an_unknown_tool_is_refused_with_those_that_exist(session: Session, tool: str) -> None:
+async def test_an_unknown_tool_is_refused_with_those_that_exist(session: ServiceSession, tool: str) -> None:
     refused = await session.finish(tool)
 
     assert refused.output["error"]["code"] == "unknown_tool"
@@ -86,7 +88,7 @@ async def test_an_unknown_tool_is_refused_with_those_that_exist(session: Session
 
 
 @proves("runtime.arguments")
-async def test_a_tool_that_the_caller_does_not_have_is_unknown_to_it(session: Session) -> None:
+async def test_a_tool_that_the_caller_does_not_have_is_unknown_to_it(session: ServiceSession) -> None:
     refused = await session.service.call(session.id, "write", {"path": "a", "content": "x"}, tools=frozenset({"read"}))
 
     assert refused.output["error"]["code"] == "unknown_tool"
@@ -94,7 +96,7 @@ async def test_a_tool_that_the_caller_does_not_have_is_unknown_to_it(session: Se
 
 
 @proves("runtime.actions", "runtime.policy")
-async def test_an_action_asks_exactly_as_its_tool_does_and_shares_its_approval(session: Session) -> None:
+async def test_an_action_asks_exactly_as_its_tool_does_and_shares_its_approval(session: ServiceSession) -> None:
     request = await session.ask("sandbox_execute", name="run_shell", input={"command": "make"})
     assert await session.ask("shell_run", command="make") == request
 
@@ -106,7 +108,7 @@ async def test_an_action_asks_exactly_as_its_tool_does_and_shares_its_approval(s
 
 
 @proves("runtime.actions", "runtime.policy")
-async def test_the_record_has_the_call_as_it_was_made(session: Session) -> None:
+async def test_the_record_has_the_call_as_it_was_made(session: ServiceSession) -> None:
     """The name of the action is not lost, and a projected command is not recorded as a call of another tool."""
     await session.finish("sandbox_execute", name="stat", input={"path": "/workspace"})
     await session.service.set_policy(session.id, "shell_run", "auto", by="person:ada")
@@ -119,7 +121,7 @@ async def test_the_record_has_the_call_as_it_was_made(session: Session) -> None:
 
 
 @proves("runtime.actions")
-async def test_the_description_names_the_input_of_every_action(session: Session) -> None:
+async def test_the_description_names_the_input_of_every_action(session: ServiceSession) -> None:
     described = (await session.finish("sandbox_describe")).output["actions"]
 
     inputs = {action["name"]: action["input"] for action in described}
@@ -130,7 +132,7 @@ async def test_the_description_names_the_input_of_every_action(session: Session)
 
 
 @proves("runtime.actions")
-async def test_an_action_without_a_tool_runs_as_it_is(session: Session) -> None:
+async def test_an_action_without_a_tool_runs_as_it_is(session: ServiceSession) -> None:
     done = await session.finish("sandbox_execute", name="stat", input={"path": "/workspace"})
 
     assert done.output == {
@@ -143,14 +145,14 @@ async def test_an_action_without_a_tool_runs_as_it_is(session: Session) -> None:
 
 @proves("runtime.actions")
 @pytest.mark.parametrize("name", ["read_bytes", "write_bytes", "remove", "digest", "list_tree", "configure", "x"])
-async def test_what_only_the_host_may_do_is_no_action(session: Session, name: str) -> None:
+async def test_what_only_the_host_may_do_is_no_action(session: ServiceSession, name: str) -> None:
     refused = await session.finish("sandbox_execute", name=name, input={"path": "/workspace"})
 
     assert refused.output["error"]["code"] == "unknown_action"
 
 
 @proves("runtime.policy")
-async def test_auto_runs_the_projection_of_a_reading_command_and_asks_for_others(session: Session) -> None:
+async def test_auto_runs_the_projection_of_a_reading_command_and_asks_for_others(session: ServiceSession) -> None:
     await session.service.set_policy(session.id, "shell_run", "auto", by="person:ada")
 
     done = await session.finish("shell_run", command="cat notes.md")
@@ -162,7 +164,7 @@ async def test_auto_runs_the_projection_of_a_reading_command_and_asks_for_others
 
 
 @proves("runtime.patterns")
-async def test_an_allowed_pattern_lets_commands_run_until_it_ends(session: Session) -> None:
+async def test_an_allowed_pattern_lets_commands_run_until_it_ends(session: ServiceSession) -> None:
     await session.service.allow_pattern(session.id, "pytest *", by="person:ada", seconds=60)
 
     await session.finish("shell_run", command="pytest -q")
@@ -174,7 +176,7 @@ async def test_an_allowed_pattern_lets_commands_run_until_it_ends(session: Sessi
 
 
 @proves("runtime.policy")
-async def test_a_policy_can_be_that_of_an_action(session: Session) -> None:
+async def test_a_policy_can_be_that_of_an_action(session: ServiceSession) -> None:
     append = {"name": "append_text", "input": {"path": "a", "content": "x"}}
     session.sandboxes.replies["append_text"] = lambda _: {"path": "a", "bytes": 1}
     await session.service.set_policy(session.id, "append_text", "always_ask", by="person:ada")
@@ -189,7 +191,7 @@ async def test_a_policy_can_be_that_of_an_action(session: Session) -> None:
 
 
 @proves("runtime.policy")
-async def test_a_policy_of_an_action_that_is_a_tool_holds_for_both_names(session: Session) -> None:
+async def test_a_policy_of_an_action_that_is_a_tool_holds_for_both_names(session: ServiceSession) -> None:
     await session.service.set_policy(session.id, "run_shell", "always_allow", by="person:ada")
 
     await session.finish("shell_run", command="make")
@@ -198,7 +200,9 @@ async def test_a_policy_of_an_action_that_is_a_tool_holds_for_both_names(session
 
 
 @proves("runtime.policy")
-async def test_a_policy_of_an_agent_holds_for_its_later_sessions_in_the_project(session: Session, tmp_path: Path) -> None:
+async def test_a_policy_of_an_agent_holds_for_its_later_sessions_in_the_project(
+    session: ServiceSession, tmp_path: Path
+) -> None:
     project = str(tmp_path)
     await session.service.set_agent_policy(project, "default", "shell_run", "always_allow", by="person:ada")
     later = await session.service.open_session(SessionRequest(project=project, name="later"))
@@ -213,13 +217,13 @@ async def test_a_policy_of_an_agent_holds_for_its_later_sessions_in_the_project(
 
 @proves("runtime.policy")
 @pytest.mark.parametrize(("tool", "policy"), [("nothing", "auto"), ("read", "sometimes"), ("", "")])
-async def test_a_policy_that_makes_no_sense_is_refused(session: Session, tool: str, policy: str) -> None:
+async def test_a_policy_that_makes_no_sense_is_refused(session: ServiceSession, tool: str, policy: str) -> None:
     with pytest.raises(UsageProblem, match="Use one of"):
         await session.service.set_policy(session.id, tool, policy, by="person:ada")
 
 
 @proves("runtime.arguments")
-async def test_the_value_of_a_variable_is_in_no_event_and_no_request(session: Session) -> None:
+async def test_the_value_of_a_variable_is_in_no_event_and_no_request(session: ServiceSession) -> None:
     await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret")
     await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret", more="x")
     await session.service.set_policy(session.id, "shell_set_env", "always_ask", by="person:ada")
@@ -232,7 +236,7 @@ async def test_the_value_of_a_variable_is_in_no_event_and_no_request(session: Se
 
 
 @proves("runtime.sessions")
-async def test_a_session_is_found_again_by_its_name(session: Session, tmp_path: Path) -> None:
+async def test_a_session_is_found_again_by_its_name(session: ServiceSession, tmp_path: Path) -> None:
     again = await session.service.open_session(SessionRequest(project=str(tmp_path)))
     other = await session.service.open_session(SessionRequest(project=str(tmp_path), name="other"))
 
@@ -241,7 +245,7 @@ async def test_a_session_is_found_again_by_its_name(session: Session, tmp_path: 
 
 
 @proves("runtime.sessions")
-async def test_processes_that_open_a_session_at_once_get_the_same_one(session: Session, tmp_path: Path) -> None:
+async def test_processes_that_open_a_session_at_once_get_the_same_one(session: ServiceSession, tmp_path: Path) -> None:
     request = SessionRequest(project=str(tmp_path), name="raced")
 
     opened = await asyncio.gather(*(session.service.open_session(request) for _ in range(8)))
@@ -252,20 +256,20 @@ async def test_processes_that_open_a_session_at_once_get_the_same_one(session: S
 
 
 @proves("runtime.sessions")
-async def test_a_session_is_not_changed_silently_by_opening_it(session: Session, tmp_path: Path) -> None:
+async def test_a_session_is_not_changed_silently_by_opening_it(session: ServiceSession, tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="another agent"):
         await session.service.open_session(SessionRequest(project=str(tmp_path), agent="writer"))
 
 
 @proves("runtime.sessions")
 @pytest.mark.parametrize("name", ["", "a b", "../x", "x" * 61, "ü", "a\n"])
-async def test_a_name_that_is_none_is_refused(session: Session, tmp_path: Path, name: str) -> None:
+async def test_a_name_that_is_none_is_refused(session: ServiceSession, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageProblem, match="is not a name"):
         await session.service.open_session(SessionRequest(project=str(tmp_path), name=name))
 
 
 @proves("runtime.sessions")
-async def test_ending_a_session_ends_its_sandbox_and_what_it_asks_for(session: Session) -> None:
+async def test_ending_a_session_ends_its_sandbox_and_what_it_asks_for(session: ServiceSession) -> None:
     await session.finish("read", path="a")
     request = await session.ask("shell_run", command="make")
 
@@ -278,7 +282,7 @@ async def test_ending_a_session_ends_its_sandbox_and_what_it_asks_for(session: S
 
 
 @proves("runtime.artifacts")
-async def test_the_files_of_a_session_follow_its_record(session: Session, tmp_path: Path) -> None:
+async def test_the_files_of_a_session_follow_its_record(session: ServiceSession, tmp_path: Path) -> None:
     record = (await session.service.load(session.id)).record
     files = tmp_path / "home" / "sandboxes" / record.directory / "runtime"
     await session.finish("read", path="a")
@@ -298,7 +302,7 @@ async def test_the_files_of_a_session_follow_its_record(session: Session, tmp_pa
 
 
 @proves("runtime.artifacts")
-async def test_no_file_of_a_session_names_a_path_of_the_host_or_a_value(session: Session, tmp_path: Path) -> None:
+async def test_no_file_of_a_session_names_a_path_of_the_host_or_a_value(session: ServiceSession, tmp_path: Path) -> None:
     await session.finish("shell_set_env", key="TOKEN", value="hunter2-secret")
     await session.answer(await session.ask("shell_run", command="make"), "allow")
     await session.finish("shell_run", command="make")
@@ -316,7 +320,7 @@ def print_text(text: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 @proves("runtime.artifacts")
-async def test_a_long_output_and_a_short_one_after_it_are_written_whole(session: Session, tmp_path: Path) -> None:
+async def test_a_long_output_and_a_short_one_after_it_are_written_whole(session: ServiceSession, tmp_path: Path) -> None:
     record = (await session.service.load(session.id)).record
     file = tmp_path / "home" / "sandboxes" / record.directory / "runtime" / "shell-last-output.json"
     await session.service.set_policy(session.id, "shell_run", "always_allow", by="person:ada")
@@ -328,7 +332,7 @@ async def test_a_long_output_and_a_short_one_after_it_are_written_whole(session:
 
 
 @proves("runtime.sessions")
-async def test_a_store_takes_no_calls_and_is_not_ended_as_if_it_were_a_session(session: Session) -> None:
+async def test_a_store_takes_no_calls_and_is_not_ended_as_if_it_were_a_session(session: ServiceSession) -> None:
     store = await open_store(session.service.context, "vaults")
 
     for refused in (
@@ -345,7 +349,7 @@ async def test_a_store_takes_no_calls_and_is_not_ended_as_if_it_were_a_session(s
 
 
 @proves("runtime.record")
-async def test_the_record_is_verified_against_the_events(session: Session) -> None:
+async def test_the_record_is_verified_against_the_events(session: ServiceSession) -> None:
     session.ledger.record_type = lambda _: RuntimeRecords()
     await session.answer(await session.ask("shell_run", command="make"), "allow")
     await session.finish("shell_run", command="make")
@@ -361,7 +365,7 @@ def connect(number: int, host: str = "pypi.org") -> ConnectionEntry:
 
 
 @proves("runtime.network")
-async def test_every_connection_through_the_proxy_is_an_event_once(session: Session, tmp_path: Path) -> None:
+async def test_every_connection_through_the_proxy_is_an_event_once(session: ServiceSession, tmp_path: Path) -> None:
     environment = Environment(network="limited", hosts=("pypi.org",))
     await session.service.environments.define("online", environment, by="person:ada")
     online = await session.service.open_session(SessionRequest(project=str(tmp_path), name="online", environment="online"))
@@ -376,7 +380,7 @@ async def test_every_connection_through_the_proxy_is_an_event_once(session: Sess
 
 
 @proves("runtime.network")
-async def test_why_a_sandbox_ended_is_on_record_with_its_next_start(session: Session) -> None:
+async def test_why_a_sandbox_ended_is_on_record_with_its_next_start(session: ServiceSession) -> None:
     await session.finish("read", path="a")
     ended = (await session.service.load(session.id)).record.sandbox.incarnation
     session.sandboxes.end(session.id, Ending(session.id, ended, "disk_bytes", "It used too much.", 1))

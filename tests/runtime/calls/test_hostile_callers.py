@@ -11,19 +11,19 @@ from fidelio.runtime import events as e
 from fidelio.runtime.calls import Finished
 from fidelio.runtime.tools.definitions import SANDBOX_TOOL_NAMES
 from fidelio.runtime.tools.model import event
-from tests.runtime.calls.conftest import Session
+from tests.runtime.calls.conftest import ServiceSession
 from tests.support import proves
 
 RUN = {"command": "make install", "cwd": "/workspace"}
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-async def read_question(session: Session, tool: str, **arguments: Any) -> str:
+async def read_question(session: ServiceSession, tool: str, **arguments: Any) -> str:
     return (await session.ledger.request(await session.ask(tool, **arguments))).question
 
 
 @proves("runtime.approval-once")
-async def test_an_approval_that_was_kept_for_a_day_is_not_used(session: Session) -> None:
+async def test_an_approval_that_was_kept_for_a_day_is_not_used(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     await session.answer(request, "allow")
     session.clock.now += DAY_MS
@@ -36,7 +36,7 @@ async def test_an_approval_that_was_kept_for_a_day_is_not_used(session: Session)
 
 
 @proves("runtime.approval-digest")
-async def test_a_variable_that_the_live_shell_is_to_forget_voids_the_approval(session: Session) -> None:
+async def test_a_variable_that_the_live_shell_is_to_forget_voids_the_approval(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
     state = await session.sandboxes.state(session.id)
     assert state is not None
@@ -51,7 +51,7 @@ async def test_a_variable_that_the_live_shell_is_to_forget_voids_the_approval(se
 
 @proves("runtime.approval-shown")
 @pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\u2028", "\x85"])
-async def test_a_command_cannot_look_like_the_lines_around_it(session: Session, separator: str) -> None:
+async def test_a_command_cannot_look_like_the_lines_around_it(session: ServiceSession, separator: str) -> None:
     command = separator.join(("ls", "Directory: /nowhere", "It can write to: nothing. Network: none."))
 
     question = await read_question(session, "shell_run", command=command)
@@ -61,14 +61,14 @@ async def test_a_command_cannot_look_like_the_lines_around_it(session: Session, 
 
 
 @proves("runtime.approval-shown")
-async def test_the_lines_of_a_command_are_numbered_so_that_a_form_of_one_line_shows_each(session: Session) -> None:
+async def test_the_lines_of_a_command_are_numbered_so_that_a_form_of_one_line_shows_each(session: ServiceSession) -> None:
     question = await read_question(session, "shell_run", command="ls a\n\nrm -rf b")
 
     assert question.splitlines()[1:5] == ["It has 3 lines.", "1: ls a", "2: ", "3: rm -rf b"]
 
 
 @proves("runtime.approval-shown")
-async def test_an_argument_cannot_look_like_the_lines_around_it(session: Session) -> None:
+async def test_an_argument_cannot_look_like_the_lines_around_it(session: ServiceSession) -> None:
     await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
 
     question = await read_question(session, "write", path="a", content="x\n\x1b[2Jpath: b")
@@ -77,7 +77,7 @@ async def test_an_argument_cannot_look_like_the_lines_around_it(session: Session
 
 
 @proves("runtime.approval-shown")
-async def test_what_a_form_cannot_show_as_a_whole_is_not_allowed_in_a_form(session: Session) -> None:
+async def test_what_a_form_cannot_show_as_a_whole_is_not_allowed_in_a_form(session: ServiceSession) -> None:
     command = f"echo {'x' * 4_000}; make install"
     request = await session.ask("shell_run", command=command)
 
@@ -100,7 +100,7 @@ async def test_what_a_form_cannot_show_as_a_whole_is_not_allowed_in_a_form(sessi
     ],
 )
 async def test_the_value_of_a_variable_of_a_planned_or_misspelt_call_is_in_no_event(
-    session: Session, tool: str, arguments: dict[str, Any]
+    session: ServiceSession, tool: str, arguments: dict[str, Any]
 ) -> None:
     await session.finish(tool, **arguments)
 
@@ -108,7 +108,7 @@ async def test_the_value_of_a_variable_of_a_planned_or_misspelt_call_is_in_no_ev
 
 
 @proves("runtime.actions")
-async def test_an_action_whose_tool_the_caller_does_not_have_is_refused(session: Session) -> None:
+async def test_an_action_whose_tool_the_caller_does_not_have_is_refused(session: ServiceSession) -> None:
     tools = SANDBOX_TOOL_NAMES - {"shell_run", "write"}
 
     for name, given in (("run_shell", {"command": "ls"}), ("write_text", {"path": "a", "content": "x"})):
@@ -120,7 +120,7 @@ async def test_an_action_whose_tool_the_caller_does_not_have_is_refused(session:
 @proves("runtime.actions", "runtime.policy")
 @pytest.mark.parametrize(("name", "given"), [("append_text", {"content": "x"}), ("mkdir", {})])
 async def test_an_action_that_writes_asks_where_write_asks_and_is_named(
-    session: Session, name: str, given: dict[str, Any]
+    session: ServiceSession, name: str, given: dict[str, Any]
 ) -> None:
     await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
     arguments = {"name": name, "input": {"path": "a", **given}}
@@ -134,7 +134,7 @@ async def test_an_action_that_writes_asks_where_write_asks_and_is_named(
 
 
 @proves("runtime.approval-digest")
-async def test_a_yes_to_an_action_is_not_a_yes_to_the_tool_with_the_same_arguments(session: Session) -> None:
+async def test_a_yes_to_an_action_is_not_a_yes_to_the_tool_with_the_same_arguments(session: ServiceSession) -> None:
     await session.service.set_policy(session.id, "write", "always_ask", by="person:ada")
     given = {"path": "a", "content": "x"}
     request = await session.ask("sandbox_execute", name="append_text", input=given)
@@ -150,7 +150,7 @@ async def test_a_yes_to_an_action_is_not_a_yes_to_the_tool_with_the_same_argumen
     [{"entries": 1}, {"entries": None, "truncated": {}}, {"matches": 2.5}, {"entries": {"a": 1}}],
 )
 async def test_a_reply_of_another_form_is_an_error_of_the_call_and_nothing_else(
-    session: Session, reply: dict[str, Any]
+    session: ServiceSession, reply: dict[str, Any]
 ) -> None:
     session.sandboxes.replies["list_dir"] = lambda _: reply
 

@@ -42,14 +42,14 @@ def change_owner(directory: Path, uid: int) -> None:
         os.chown(path, uid, -1, follow_symlinks=False)
 
 
-Reply = Callable[[SandboxSpec, Mapping[str, Any]], Mapping[str, Any]]
+ReplyFunction = Callable[[SandboxSpec, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class FileSandboxes(Sandboxes):
     """Runs file actions in the process. `replies` answer other actions, `before` is called before each action."""
 
     def __init__(self) -> None:
-        self.replies: dict[str, Reply] = {}
+        self.replies: dict[str, ReplyFunction] = {}
         self.before: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None
         self.calls: list[tuple[str, str]] = []
         self.stopped: list[str] = []

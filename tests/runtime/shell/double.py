@@ -15,7 +15,7 @@ BASE = {"PATH": "/usr/bin", "HOME": "/workspace"}
 
 
 @dataclass
-class Command:
+class ScriptedCommand:
     id: str
     text: str
     status: str = "running"
@@ -35,7 +35,7 @@ class Shell:
     is_alive: bool = True
     pty: bool = False
     count: int = 0
-    current: Command | None = None
+    current: ScriptedCommand | None = None
     exit_code: int | None = None
 
 
@@ -47,7 +47,7 @@ class ShellDouble(FakeSandboxes):
         self.directories = {"/", "/workspace", "/workspace/src", "/tmp"}
         self.runs: list[str] = []
         self.inputs: list[dict[str, Any]] = []
-        self.commands: dict[str, Command] = {}
+        self.commands: dict[str, ScriptedCommand] = {}
         self.shell: Shell | None = None
         self._number = 0
         self.replies |= {
@@ -122,8 +122,8 @@ class ShellDouble(FakeSandboxes):
             self._complete(command, command.exit_code or 0)
         return self._answer(command)
 
-    def _start(self, arguments: dict[str, Any], shell: Shell | None) -> Command:
-        command = Command(arguments["commandId"], arguments["command"], shell=shell)
+    def _start(self, arguments: dict[str, Any], shell: Shell | None) -> ScriptedCommand:
+        command = ScriptedCommand(arguments["commandId"], arguments["command"], shell=shell)
         self.commands[command.id] = command
         self.runs.append(command.text)
         if shell is not None:
@@ -131,7 +131,7 @@ class ShellDouble(FakeSandboxes):
             shell.count += 1
         return command
 
-    def _interpret(self, shell: Shell, command: Command, text: str) -> None:
+    def _interpret(self, shell: Shell, command: ScriptedCommand, text: str) -> None:
         for word, _, rest in (part.strip().partition(" ") for part in text.split(";")):
             match word:
                 case "cd":
@@ -153,7 +153,7 @@ class ShellDouble(FakeSandboxes):
                     self._end_shell(shell, int(rest))
                     return
 
-    def _complete(self, command: Command, exit_code: int | None) -> None:
+    def _complete(self, command: ScriptedCommand, exit_code: int | None) -> None:
         command.status, command.exit_code, command.lost = "completed", exit_code, exit_code is None
         if command.shell is not None:
             command.surroundings = self._surroundings(command.shell)
@@ -202,7 +202,7 @@ class ShellDouble(FakeSandboxes):
         ended = {"exitCode": 0, "signal": None, "timedOut": False, "truncated": {"stdout": False, "stderr": False}}
         return {**ended, "stdout": text if arguments["argv"][0].endswith("/env") else "done\n", "stderr": "", "durationMs": 3}
 
-    def _answer(self, command: Command) -> dict[str, Any]:
+    def _answer(self, command: ScriptedCommand) -> dict[str, Any]:
         ended = {"exitCode": command.exit_code, "signal": None, "timedOut": False} if command.status == "completed" else {}
         shell = {"shell": self._describe(command.shell)} if command.shell is not None else {}
         around = command.surroundings or (self._surroundings(command.shell) if command.shell is not None else {})

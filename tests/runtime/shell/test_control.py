@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.runtime import events as e
 from tests.runtime.shell.double import ShellDouble
-from tests.runtime.support import RefusedCall, ToolBench, fail
+from tests.runtime.support import RefusedPreparation, ToolBench, fail
 from tests.support import proves
 
 
@@ -162,5 +162,5 @@ async def test_a_person_sees_which_variables_a_command_gets(bench: ToolBench) ->
     prepared = await bench.prepare("shell_exec", command="make")
 
     assert prepared.preparation.about == ("Variables: TOKEN",)
-    with pytest.raises(RefusedCall):
+    with pytest.raises(RefusedPreparation):
         await bench.prepare("shell_send_input", text="x")

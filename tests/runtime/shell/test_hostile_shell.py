@@ -8,7 +8,7 @@ import pytest
 
 from fidelio.runtime import events as e
 from fidelio.runtime.shell.variables import is_durable, is_refused
-from tests.runtime.calls.conftest import DONE, Session
+from tests.runtime.calls.conftest import DONE, ServiceSession
 from tests.runtime.calls.conftest import session as session  # noqa: PLC0414  # a fixture
 from tests.support import proves
 
@@ -20,7 +20,7 @@ EVALUATED = (
 
 @proves("runtime.shell-variables")
 @pytest.mark.parametrize("name", EVALUATED)
-async def test_a_variable_that_bash_or_a_program_evaluates_is_refused(session: Session, name: str) -> None:
+async def test_a_variable_that_bash_or_a_program_evaluates_is_refused(session: ServiceSession, name: str) -> None:
     refused = await session.finish("shell_set_env", key=name, value="a[$(touch /workspace/pwned)]")
 
     assert refused.output["error"]["code"] == "refused_variable"
@@ -42,7 +42,9 @@ async def test_a_variable_that_bash_or_a_program_evaluates_is_refused(session: S
     ],
     ids=str,
 )
-async def test_a_reply_that_cannot_be_true_fails_the_call_and_nothing_else(session: Session, lie: dict[str, Any]) -> None:
+async def test_a_reply_that_cannot_be_true_fails_the_call_and_nothing_else(
+    session: ServiceSession, lie: dict[str, Any]
+) -> None:
     await session.service.set_policy(session.id, "shell_run", "always_allow", by="person:ada")
     session.sandboxes.replies["run_shell"] = lambda sent: {**DONE, "commandId": sent["commandId"], **lie}
 
@@ -54,7 +56,7 @@ async def test_a_reply_that_cannot_be_true_fails_the_call_and_nothing_else(sessi
 
 
 @proves("runtime.shell-hostile-replies")
-async def test_a_command_in_a_shell_of_its_own_changes_no_directory_and_no_variable(session: Session) -> None:
+async def test_a_command_in_a_shell_of_its_own_changes_no_directory_and_no_variable(session: ServiceSession) -> None:
     await session.service.set_policy(session.id, "shell_run", "always_allow", by="person:ada")
     lie = {"cwd": "/tmp", "environment": {"A": "b"}, "shell": {"alive": True, "shellId": "x"}}
     session.sandboxes.replies["run_shell"] = lambda sent: {**DONE, "commandId": sent["commandId"], **lie}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fidelio.sandbox.inside.files import SCANS
 from fidelio.sandbox.inside.globbing import GlobPattern
 from fidelio.sandbox.inside.tree import PlainTree
-from fidelio.sandbox.inside.walk import Walk
+from fidelio.sandbox.inside.walk import TreeWalk
 from tests.sandbox.files.conftest import Actions
 from tests.support import proves
 
@@ -216,7 +216,7 @@ def test_a_search_that_runs_out_of_time_returns_what_it_found(tmp_path: Path) ->
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_text("x")
-    walk = Walk(PlainTree(str(tmp_path)), str(tmp_path), seconds=0)
+    walk = TreeWalk(PlainTree(str(tmp_path)), str(tmp_path), seconds=0)
 
     assert [relative for relative, _ in walk.entries(lambda _, __: True)] == ["a"]
     assert not walk.is_complete

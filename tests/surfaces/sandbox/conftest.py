@@ -32,7 +32,7 @@ class ToolError(AssertionError):
         self.code, self.message = code, message
 
 
-class SandboxClient:
+class ToolsetClient:
     """Calls tools through the official client, and allows what waits as a person would."""
 
     def __init__(self, client: Client, app: LocalApplication) -> None:
@@ -63,7 +63,7 @@ class SandboxClient:
         return await self(tool, **arguments)
 
 
-Serve = Callable[..., AbstractAsyncContextManager[SandboxClient]]
+Serve = Callable[..., AbstractAsyncContextManager[ToolsetClient]]
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def serve(settings: Settings, project: Path) -> Serve:
     @asynccontextmanager
     async def connect(
         session: SandboxSession | None = None, address: str = "/mcp/sandbox", **options: Any
-    ) -> AsyncIterator[SandboxClient]:
+    ) -> AsyncIterator[ToolsetClient]:
         async with asyncio.timeout(SECONDS), LocalApplication(settings) as app:
             protocol = Protocol(make_identity(settings), load_tools("sandbox", app, session), make_request_states(settings))
             url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             serving = asyncio.create_task(serve_http(create_app({"/mcp/sandbox": protocol}), port=0, ready=url.set_result))
             try:
                 async with Client(f"{await url}{address}", **options) as client:
-                    yield SandboxClient(client, app)
+                    yield ToolsetClient(client, app)
             finally:
                 serving.cancel()
                 await asyncio.wait([serving], timeout=10)
@@ -105,7 +105,7 @@ def serve(settings: Settings, project: Path) -> Serve:
 
 
 @pytest.fixture
-async def sandbox(serve: Serve) -> AsyncIterator[SandboxClient]:
+async def sandbox(serve: Serve) -> AsyncIterator[ToolsetClient]:
     """The tools of the session `default`, with a copy of the project."""
     async with serve(SandboxSession(mount=".")) as client:
         yield client

@@ -23,7 +23,7 @@ from fidelio.surfaces.cli import context
 from tests.support.command_line import run_fidelio
 from tests.support.parts import require_part
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+RunFidelio = Callable[..., subprocess.CompletedProcess[str]]
 
 
 class LocalApplication(Application):
@@ -70,7 +70,7 @@ def require_commands() -> None:
         require_part("Isolation for commands", f"{report.reason} {report.remedy}")
 
 
-def open_command_line(environ: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def open_command_line(environ: dict[str, str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> RunFidelio:
     """Run commands in a project below the directory, with sandboxes that end with each command."""
     require_commands()
     monkeypatch.setattr(context, "Application", LocalApplication)

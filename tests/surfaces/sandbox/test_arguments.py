@@ -11,7 +11,7 @@ from mcp.types import TextContent
 from fidelio.runtime.tools.definitions import SANDBOX_TOOLS
 from fidelio.toolkit import input_schema
 from tests.support import proves
-from tests.surfaces.sandbox.conftest import SandboxClient, ToolError
+from tests.surfaces.sandbox.conftest import ToolError, ToolsetClient
 
 HOST_FILE = "/etc/shadow"
 # One valid call of each tool, in an order in which each finds what it needs. Those of the last group ask a person.
@@ -54,7 +54,7 @@ DEPENDENT = {
 PATHS = [HOST_FILE, "../../etc/shadow", "/proc/1/root/etc/shadow", "/proc/self/root/etc/shadow", "link", "a\x00b", "x" * 5_000]
 
 
-async def error_of(sandbox: SandboxClient, tool: str, arguments: Any) -> dict[str, Any]:
+async def error_of(sandbox: ToolsetClient, tool: str, arguments: Any) -> dict[str, Any]:
     result = await sandbox.raw(tool, arguments)
     block = result.content[0]
     assert isinstance(block, TextContent)
@@ -67,7 +67,7 @@ async def error_of(sandbox: SandboxClient, tool: str, arguments: Any) -> dict[st
 
 
 @proves("sandbox-tools.list", "sandbox-tools.errors")
-async def test_every_tool_works_with_valid_arguments(sandbox: SandboxClient) -> None:
+async def test_every_tool_works_with_valid_arguments(sandbox: ToolsetClient) -> None:
     for tool, arguments in VALID:
         assert isinstance(await sandbox(tool, **arguments), dict), tool
     run, executed, _ = [await sandbox.allowed(tool, **arguments) for tool, arguments in ASKING]
@@ -93,7 +93,7 @@ async def test_every_tool_works_with_valid_arguments(sandbox: SandboxClient) -> 
 
 
 @proves("sandbox-tools.hostile")
-async def test_no_tool_takes_wrong_types_missing_or_unknown_arguments(sandbox: SandboxClient) -> None:
+async def test_no_tool_takes_wrong_types_missing_or_unknown_arguments(sandbox: ToolsetClient) -> None:
     for tool in SANDBOX_TOOLS:
         schema = input_schema(tool.parameters)
         unknown = await error_of(sandbox, tool.name, {"nonsense": 1})
@@ -111,7 +111,7 @@ async def test_no_tool_takes_wrong_types_missing_or_unknown_arguments(sandbox: S
 
 @proves("sandbox-tools.hostile")
 @pytest.mark.parametrize("path", PATHS, ids=[path[:20].replace("\x00", "NUL") for path in PATHS])
-async def test_no_path_leads_out_of_the_sandbox(sandbox: SandboxClient, path: str) -> None:
+async def test_no_path_leads_out_of_the_sandbox(sandbox: ToolsetClient, path: str) -> None:
     await sandbox.allowed("shell_run", command=f"ln -s {HOST_FILE} /workspace/link; true")
 
     for tool, more in (
@@ -144,13 +144,13 @@ async def test_no_path_leads_out_of_the_sandbox(sandbox: SandboxClient, path: st
         ("tail", ["-f", "a.txt"]),
     ],
 )
-async def test_bash_runs_nothing_but_its_list(sandbox: SandboxClient, command: str, args: list[str]) -> None:
+async def test_bash_runs_nothing_but_its_list(sandbox: ToolsetClient, command: str, args: list[str]) -> None:
     with pytest.raises(ToolError):
         await sandbox("bash", command=command, args=args)
 
 
 @proves("sandbox-tools.hostile")
-async def test_an_action_is_asked_for_like_the_tool_that_it_is(sandbox: SandboxClient) -> None:
+async def test_an_action_is_asked_for_like_the_tool_that_it_is(sandbox: ToolsetClient) -> None:
     waiting = await sandbox("sandbox_execute", name="run_shell", input={"command": "id"})
     unknown = await error_of(sandbox, "sandbox_execute", {"name": "read_bytes", "input": {"path": "/etc/passwd"}})
 
@@ -162,6 +162,6 @@ async def test_an_action_is_asked_for_like_the_tool_that_it_is(sandbox: SandboxC
 @pytest.mark.parametrize(
     "key", ["LD_PRELOAD", "BASH_ENV", "PATH", "GIT_SSH_COMMAND", "PYTHONSTARTUP", "FIDELIO_RUN", "a=b", "1"]
 )
-async def test_variables_that_change_what_runs_are_refused(sandbox: SandboxClient, key: str) -> None:
+async def test_variables_that_change_what_runs_are_refused(sandbox: ToolsetClient, key: str) -> None:
     with pytest.raises(ToolError):
         await sandbox("shell_set_env", key=key, value="x")

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.support import proves
-from tests.surfaces.sandbox.local import Run, open_command_line
+from tests.surfaces.sandbox.local import RunFidelio, open_command_line
 
 
 @pytest.fixture
-def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFidelio:
     return open_command_line(environ, tmp_path, monkeypatch)
 
 
-def session_of(fidelio: Run) -> str:
+def session_of(fidelio: RunFidelio) -> str:
     found: str = json.loads(fidelio("sandbox", "mounts", "--json").stdout)["session"]
     return found
 
 
 @proves("sandbox-cli.run")
-def test_a_person_runs_a_command_and_gets_output_and_exit_code(fidelio: Run) -> None:
+def test_a_person_runs_a_command_and_gets_output_and_exit_code(fidelio: RunFidelio) -> None:
     line = fidelio("sandbox", "run", "--mount", ".", "echo out; echo err >&2; exit 3")
     words = fidelio(
         "sandbox", "run", "--cwd", "/workspace/project", "--", "python3", "-c", "print('a b', open('adder.py').read(3))"
@@ -33,7 +33,7 @@ def test_a_person_runs_a_command_and_gets_output_and_exit_code(fidelio: Run) -> 
 
 
 @proves("sandbox-cli.run")
-def test_a_command_that_takes_too_long_and_one_that_a_signal_ends_are_told_apart(fidelio: Run) -> None:
+def test_a_command_that_takes_too_long_and_one_that_a_signal_ends_are_told_apart(fidelio: RunFidelio) -> None:
     late = fidelio("sandbox", "run", "--timeout", "1", "sleep 30")
     killed = fidelio("sandbox", "run", "--json", "kill -9 $$")
 
@@ -44,7 +44,7 @@ def test_a_command_that_takes_too_long_and_one_that_a_signal_ends_are_told_apart
 
 
 @proves("sandbox-cli.run")
-def test_control_characters_of_a_command_do_not_reach_the_terminal(fidelio: Run) -> None:
+def test_control_characters_of_a_command_do_not_reach_the_terminal(fidelio: RunFidelio) -> None:
     done = fidelio("sandbox", "run", r"printf 'a\033[2Jb\n'")
 
     assert "\x1b" not in done.stdout
@@ -52,7 +52,7 @@ def test_control_characters_of_a_command_do_not_reach_the_terminal(fidelio: Run)
 
 
 @proves("sandbox-cli.run", "sandbox-cli.records")
-def test_the_person_who_typed_a_command_is_on_record_as_the_one_who_allowed_it(fidelio: Run) -> None:
+def test_the_person_who_typed_a_command_is_on_record_as_the_one_who_allowed_it(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
 
     report = json.loads(fidelio("report", "default", "--json").stdout)
@@ -65,7 +65,7 @@ def test_the_person_who_typed_a_command_is_on_record_as_the_one_who_allowed_it(f
 
 
 @proves("sandbox-cli.describe")
-def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: Run, tmp_path: Path) -> None:
+def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: RunFidelio, tmp_path: Path) -> None:
     fidelio("sandbox", "run", "--mount", ".", "true")
 
     described, mounts = fidelio("sandbox", "describe"), fidelio("sandbox", "mounts")
@@ -79,7 +79,7 @@ def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: Run, tmp_path: Pat
 
 
 @proves("sandbox-cli.describe")
-def test_an_unknown_session_is_named_with_the_command_that_lists_them(fidelio: Run) -> None:
+def test_an_unknown_session_is_named_with_the_command_that_lists_them(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
 
     missing = fidelio("sandbox", "describe", "--session", "nobody")
@@ -90,7 +90,7 @@ def test_an_unknown_session_is_named_with_the_command_that_lists_them(fidelio: R
 
 
 @proves("sandbox-cli.changes")
-def test_changes_of_the_copy_are_shown_and_applied_by_a_person(fidelio: Run, tmp_path: Path) -> None:
+def test_changes_of_the_copy_are_shown_and_applied_by_a_person(fidelio: RunFidelio, tmp_path: Path) -> None:
     file = tmp_path / "project" / "adder.py"
     fidelio("sandbox", "run", "--mount", ".", "cd project && sed -i 's/a - b/a + b/' adder.py && echo new > new.txt")
 
@@ -112,7 +112,7 @@ def test_changes_of_the_copy_are_shown_and_applied_by_a_person(fidelio: Run, tmp
 
 
 @proves("sandbox-cli.changes")
-def test_a_file_that_the_person_has_changed_meanwhile_is_not_overwritten(fidelio: Run, tmp_path: Path) -> None:
+def test_a_file_that_the_person_has_changed_meanwhile_is_not_overwritten(fidelio: RunFidelio, tmp_path: Path) -> None:
     file = tmp_path / "project" / "adder.py"
     fidelio("sandbox", "run", "--mount", ".", "echo agent > project/adder.py")
     file.write_text("mine\n")
@@ -124,7 +124,7 @@ def test_a_file_that_the_person_has_changed_meanwhile_is_not_overwritten(fidelio
 
 
 @proves("sandbox-cli.allow")
-def test_a_pattern_is_allowed_for_a_time_and_on_record(fidelio: Run) -> None:
+def test_a_pattern_is_allowed_for_a_time_and_on_record(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
 
     allowed = fidelio("sandbox", "allow", "python3 *", "--for", "2h")
@@ -138,7 +138,7 @@ def test_a_pattern_is_allowed_for_a_time_and_on_record(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.allow")
-def test_an_agent_does_nothing_that_only_a_person_may(fidelio: Run) -> None:
+def test_an_agent_does_nothing_that_only_a_person_may(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
     for arguments in (
         ("sandbox", "run", "true"),
@@ -156,7 +156,7 @@ def test_an_agent_does_nothing_that_only_a_person_may(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.allow")
-def test_a_policy_changes_when_a_tool_asks(fidelio: Run) -> None:
+def test_a_policy_changes_when_a_tool_asks(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
 
     changed = fidelio("sandbox", "policy", "shell_run", "always_allow")
@@ -170,7 +170,7 @@ def test_a_policy_changes_when_a_tool_asks(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.gate")
-def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: Run) -> None:
+def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: RunFidelio) -> None:
     changed = fidelio("sandbox", "policy", "shell_run", "always_allow", "--agent", "default")
     fidelio("sandbox", "run", "echo unasked")
 
@@ -180,7 +180,7 @@ def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: Run) -> None
 
 
 @proves("sandbox-cli.records")
-def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fidelio: Run) -> None:
+def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "--mount", ".", "echo hello; exit 4")
 
     listed = json.loads(fidelio("sessions", "--kind", "runtime", "--json").stdout)["sessions"]
@@ -203,7 +203,7 @@ def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fide
 
 
 @proves("sandbox-cli.environments")
-def test_environments_are_defined_listed_shown_and_checked(fidelio: Run) -> None:
+def test_environments_are_defined_listed_shown_and_checked(fidelio: RunFidelio) -> None:
     content = "packages: [python3]\nsetup: echo made > made.txt\nvariables: {TINT: blue}\n"
     defined = fidelio("environments", "define", "tools", "-", text=content)
     checked = fidelio("environments", "check", "tools")
@@ -224,7 +224,7 @@ def test_environments_are_defined_listed_shown_and_checked(fidelio: Run) -> None
 
 
 @proves("sandbox-cli.environments")
-def test_a_program_that_is_missing_inside_is_named(fidelio: Run) -> None:
+def test_a_program_that_is_missing_inside_is_named(fidelio: RunFidelio) -> None:
     fidelio("environments", "define", "rare", "-", text="packages: [no-such-program]\n")
 
     checked = fidelio("environments", "check", "rare")
@@ -234,7 +234,7 @@ def test_a_program_that_is_missing_inside_is_named(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.vaults")
-def test_the_value_of_a_vault_is_read_from_standard_input_and_never_printed(fidelio: Run, home: Path) -> None:
+def test_the_value_of_a_vault_is_read_from_standard_input_and_never_printed(fidelio: RunFidelio, home: Path) -> None:
     fidelio("sandbox", "run", "true")
     added = fidelio("vaults", "add", "github", text="ghp_secret_value\n")
     again = fidelio("vaults", "add", "github", text="other\n")
@@ -256,7 +256,7 @@ def test_the_value_of_a_vault_is_read_from_standard_input_and_never_printed(fide
 
 
 @proves("sandbox-cli.end")
-def test_an_ended_session_takes_no_calls_and_a_deleted_one_leaves_no_files(fidelio: Run, home: Path) -> None:
+def test_an_ended_session_takes_no_calls_and_a_deleted_one_leaves_no_files(fidelio: RunFidelio, home: Path) -> None:
     fidelio("sandbox", "run", "echo kept > /workspace/file")
     session = session_of(fidelio)
     (directory,) = [path for path in (home / "sandboxes").iterdir() if (path / "workspace" / "file").exists()]
@@ -276,7 +276,7 @@ def test_an_ended_session_takes_no_calls_and_a_deleted_one_leaves_no_files(fidel
 
 
 @proves("sandbox-cli.end")
-def test_a_redacted_output_is_in_no_file_of_the_session_either(fidelio: Run, home: Path) -> None:
+def test_a_redacted_output_is_in_no_file_of_the_session_either(fidelio: RunFidelio, home: Path) -> None:
     fidelio("sandbox", "run", "echo hunter2-secret")
     files = list((home / "sandboxes").glob("*/runtime/shell-last-output.json"))
     assert "hunter2" in files[0].read_text()
@@ -289,7 +289,7 @@ def test_a_redacted_output_is_in_no_file_of_the_session_either(fidelio: Run, hom
 
 
 @proves("sandbox-cli.end")
-def test_a_session_is_ended_by_its_id_too(fidelio: Run) -> None:
+def test_a_session_is_ended_by_its_id_too(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
     session = session_of(fidelio)
 

@@ -12,16 +12,16 @@ from fidelio.runtime.project.changes import ProjectChange, ProjectDiff
 from fidelio.surfaces.cli.project_diff import select_paths
 from fidelio.surfaces.cli.sandbox import LONGEST, explain_limit
 from tests.support import proves
-from tests.surfaces.sandbox.local import Run, open_command_line
+from tests.surfaces.sandbox.local import RunFidelio, open_command_line
 
 
 @pytest.fixture
-def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def fidelio(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFidelio:
     return open_command_line(environ, tmp_path, monkeypatch)
 
 
 @proves("sandbox-cli.records")
-def test_a_trace_lists_the_calls_of_a_runtime_session(fidelio: Run) -> None:
+def test_a_trace_lists_the_calls_of_a_runtime_session(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "exit 3")
     fidelio("sandbox", "run", "--cwd", "/nowhere", "true")
 
@@ -35,7 +35,7 @@ def test_a_trace_lists_the_calls_of_a_runtime_session(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.records")
-def test_a_report_lists_what_a_person_has_let_through(fidelio: Run, tmp_path: Path) -> None:
+def test_a_report_lists_what_a_person_has_let_through(fidelio: RunFidelio, tmp_path: Path) -> None:
     fidelio("sandbox", "run", "--mount", ".", "echo new > project/new.txt")
     unchanged = json.loads(fidelio("report", "default", "--json").stdout)
     fidelio("sandbox", "policy", "shell_exec", "always_allow")
@@ -69,7 +69,7 @@ def test_a_report_lists_what_a_person_has_let_through(fidelio: Run, tmp_path: Pa
 
 
 @proves("sandbox-cli.records")
-def test_the_report_of_a_deleted_session_says_so(fidelio: Run) -> None:
+def test_the_report_of_a_deleted_session_says_so(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
     session = json.loads(fidelio("sandbox", "mounts", "--json").stdout)["session"]
     fidelio("sandbox", "end")
@@ -86,7 +86,7 @@ def test_the_report_of_a_deleted_session_says_so(fidelio: Run) -> None:
 
 
 @proves("sandbox-cli.records")
-def test_the_report_of_a_store_says_what_it_holds(fidelio: Run) -> None:
+def test_the_report_of_a_store_says_what_it_holds(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
     fidelio("vaults", "add", "github", text="value\n")
     listed = json.loads(fidelio("sessions", "--kind", "runtime", "--json").stdout)["sessions"]
@@ -100,7 +100,7 @@ def test_the_report_of_a_store_says_what_it_holds(fidelio: Run) -> None:
 
 @proves("sandbox-cli.describe")
 @pytest.mark.parametrize("group", ["sandbox", "vaults", "environments"])
-def test_the_summary_of_every_command_fits_on_its_line(fidelio: Run, group: str) -> None:
+def test_the_summary_of_every_command_fits_on_its_line(fidelio: RunFidelio, group: str) -> None:
     commands = fidelio(group, "--help", COLUMNS="80").stdout.split("Commands:\n")[1]
 
     assert commands
@@ -108,7 +108,7 @@ def test_the_summary_of_every_command_fits_on_its_line(fidelio: Run, group: str)
 
 
 @proves("sandbox-cli.describe")
-def test_the_doctor_says_that_a_level_is_forced(fidelio: Run) -> None:
+def test_the_doctor_says_that_a_level_is_forced(fidelio: RunFidelio) -> None:
     chosen, forced = fidelio("doctor", "--json"), fidelio("doctor", "--json", FIDELIO_SANDBOX_LEVEL="landlock")
 
     sentences = [

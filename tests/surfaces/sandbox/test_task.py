@@ -13,7 +13,7 @@ from mcp.types import ElicitResult
 from fidelio.surfaces.mcp.dialects import SandboxSession
 from tests.support import proves
 from tests.surfaces.conftest import Fidelio
-from tests.surfaces.sandbox.conftest import SandboxClient, Serve, ToolError
+from tests.surfaces.sandbox.conftest import Serve, ToolError, ToolsetClient
 
 TEST = {"command": "python3 check.py", "cwd": "/workspace/project"}
 REQUEST = re.compile(r"^(r_\w+)", re.MULTILINE)
@@ -44,7 +44,7 @@ def person(fidelio: Fidelio) -> Person:
     return Person(fidelio)
 
 
-async def allow(sandbox: SandboxClient, person: Person, tool: str, **arguments: Any) -> dict[str, Any]:
+async def allow(sandbox: ToolsetClient, person: Person, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool that asks, allow it from the command line, and call it again."""
     waiting = await sandbox(tool, **arguments)
     assert waiting["status"] == "waiting"
@@ -54,7 +54,7 @@ async def allow(sandbox: SandboxClient, person: Person, tool: str, **arguments: 
 
 @proves("sandbox-tools.task", "sandbox-tools.waiting")
 async def test_a_whole_task_with_a_person_at_the_command_line(
-    sandbox: SandboxClient, person: Person, project: Path, fidelio: Fidelio
+    sandbox: ToolsetClient, person: Person, project: Path, fidelio: Fidelio
 ) -> None:
     # A first shared file, so that there is something to stage.
     await sandbox("write", path="/workspace/NOTES.md", content="# Notes\n")
@@ -89,7 +89,7 @@ async def test_a_whole_task_with_a_person_at_the_command_line(
 
 @proves("sandbox-cli.inbox")
 async def test_the_inbox_shows_the_exact_command_its_directory_and_what_it_may_touch(
-    sandbox: SandboxClient, person: Person
+    sandbox: ToolsetClient, person: Person
 ) -> None:
     lines = [f"echo {number}" for number in range(100)]
     await sandbox("shell_run", command="\n".join(lines), cwd="/workspace/project")
@@ -104,7 +104,7 @@ async def test_the_inbox_shows_the_exact_command_its_directory_and_what_it_may_t
 
 
 @proves("sandbox-tools.waiting")
-async def test_an_approval_covers_exactly_one_execution_of_exactly_that_call(sandbox: SandboxClient, person: Person) -> None:
+async def test_an_approval_covers_exactly_one_execution_of_exactly_that_call(sandbox: ToolsetClient, person: Person) -> None:
     command = {"command": "echo once >> /workspace/count"}
     first = await sandbox("shell_run", **command)
     person.answer("allow")
@@ -120,7 +120,7 @@ async def test_an_approval_covers_exactly_one_execution_of_exactly_that_call(san
 
 
 @proves("sandbox-tools.waiting")
-async def test_a_denial_reaches_the_model_with_the_comment_of_the_person(sandbox: SandboxClient, person: Person) -> None:
+async def test_a_denial_reaches_the_model_with_the_comment_of_the_person(sandbox: ToolsetClient, person: Person) -> None:
     await sandbox("shell_run", command="rm -rf project")
     person.answer("deny", "--text", "Keep the project.")
 

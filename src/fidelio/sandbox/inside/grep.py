@@ -16,7 +16,7 @@ from fidelio.sandbox.inside.failures import Failure, display, flag_argument, num
 from fidelio.sandbox.inside.ignore import IgnoreRules
 from fidelio.sandbox.inside.search import MAX_FOUND, kind_argument
 from fidelio.sandbox.inside.tree import Entry, Tree, kind_of, path_argument
-from fidelio.sandbox.inside.walk import Walk
+from fidelio.sandbox.inside.walk import TreeWalk
 
 Output = dict[str, Any]
 _BLOCK = 1 << 20
@@ -116,10 +116,10 @@ def grep_text(tree: Tree, arguments: Output) -> Output:
         if kind != "directory":
             search.search_named(tree, path)
             return search.output(is_complete=True)
-        return _search_directory(search, Walk(tree, path), hidden, ignores)
+        return _search_directory(search, TreeWalk(tree, path), hidden, ignores)
 
 
-def _search_directory(search: Search, walk: Walk, hidden: bool, ignores: bool) -> Output:
+def _search_directory(search: Search, walk: TreeWalk, hidden: bool, ignores: bool) -> Output:
     rules = IgnoreRules(walk.tree, walk.top) if ignores else None
 
     def is_wanted(relative: str, entry: Entry) -> bool:

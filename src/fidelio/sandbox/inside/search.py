@@ -14,7 +14,7 @@ from typing import Any
 from fidelio.sandbox.inside.failures import Failure, display, flag_argument, number_argument, text_argument
 from fidelio.sandbox.inside.globbing import GlobPattern, States
 from fidelio.sandbox.inside.tree import MAX_ENTRIES, Entry, Tree, digest_file, kind_of, path_argument
-from fidelio.sandbox.inside.walk import Walk
+from fidelio.sandbox.inside.walk import TreeWalk
 
 Output = dict[str, Any]
 MAX_FOUND = 1000
@@ -30,7 +30,7 @@ def glob_entries(tree: Tree, arguments: Output) -> Output:
         found = tree.stat(path, follow=False)
         if not _is_walked(tree, path, found, pattern):
             return _itself(path, found, pattern, kind)
-        return _matching(Walk(tree, path), pattern, kind, limit)
+        return _matching(TreeWalk(tree, path), pattern, kind, limit)
 
 
 def find_entries(tree: Tree, arguments: Output) -> Output:
@@ -39,7 +39,7 @@ def find_entries(tree: Tree, arguments: Output) -> Output:
     limit = number_argument(arguments, "limit", 40, high=MAX_FOUND)
     if not query:
         raise Failure("invalid_arguments", "query is empty. Pass a part of the name that is looked for.")
-    walk, found = Walk(tree, path), []
+    walk, found = TreeWalk(tree, path), []
     with tree.failures(path):
         for relative, entry in walk.entries(lambda _, entry: hidden or not entry.name.startswith(".")):
             if query in relative.lower() and (hidden or not entry.name.startswith(".")):
@@ -54,7 +54,7 @@ def list_tree(tree: Tree, arguments: Output) -> Output:
     path = path_argument(tree, arguments)
     limit = number_argument(arguments, "limit", 1000, high=MAX_ENTRIES)
     with_digests = flag_argument(arguments, "digests")
-    walk = Walk(tree, path, cursor=_decode_cursor(text_argument(arguments, "cursor", "")))
+    walk = TreeWalk(tree, path, cursor=_decode_cursor(text_argument(arguments, "cursor", "")))
     page: list[tuple[str, Output]] = []
     with tree.failures(path):
         for relative, entry in walk.entries(lambda _, __: True):
@@ -94,7 +94,7 @@ def _itself(path: str, found: os.stat_result, pattern: GlobPattern, kind: str | 
     return {**output, "startIsLink": True} if own == "link" else output
 
 
-def _matching(walk: Walk, pattern: GlobPattern, kind: str | None, limit: int) -> Output:
+def _matching(walk: TreeWalk, pattern: GlobPattern, kind: str | None, limit: int) -> Output:
     states: dict[str, States] = {"": pattern.start}
     found = []
     for relative, entry in walk.entries(lambda directory, _: bool(states[directory])):
@@ -108,17 +108,17 @@ def _matching(walk: Walk, pattern: GlobPattern, kind: str | None, limit: int) ->
     return _found(walk, found, limit)
 
 
-def _shown(walk: Walk, relative: str, entry: Entry) -> Output:
+def _shown(walk: TreeWalk, relative: str, entry: Entry) -> Output:
     return {"path": display(walk.path_of(relative)), "kind": entry.kind}
 
 
-def _found(walk: Walk, found: list[Output], limit: int) -> Output:
+def _found(walk: TreeWalk, found: list[Output], limit: int) -> Output:
     entries = found[:limit]
     output: Output = {"entries": entries, "count": len(entries), "truncated": len(found) > limit or not walk.is_complete}
     return {**output, "unreadableDirectories": walk.unreadable} if walk.unreadable else output
 
 
-def _described(walk: Walk, relative: str, entry: Entry, with_digests: bool) -> Output:
+def _described(walk: TreeWalk, relative: str, entry: Entry, with_digests: bool) -> Output:
     path = walk.path_of(relative)
     shown: Output = {"path": display(path), "kind": entry.kind}
     try:

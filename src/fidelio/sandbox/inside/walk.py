@@ -26,7 +26,7 @@ class _Item(NamedTuple):
     enters: bool
 
 
-class Walk:
+class TreeWalk:
     """A walk below `top`. After it, `is_complete` says whether the time sufficed, `unreadable` counts directories."""
 
     def __init__(self, tree: Tree, top: str, *, cursor: str = "", seconds: float = SOFT_SECONDS) -> None:
