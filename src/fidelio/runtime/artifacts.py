@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import format_iso
+from fidelio.ledger.unit_of_work import CommittedSession
 from fidelio.runtime.files import describe_mounts
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.permissions.posture import describe_permissions
@@ -238,7 +239,8 @@ async def write_artifacts(call: ToolCall) -> None:
 
 async def _load_subject(call: ToolCall) -> Subject:
     last, context = call.record.shell.last, call.context
-    output = None if last is None else render_output(await load_output(context.ledger, call.session.id, last))
+    committed = call.session.events if isinstance(call.session, CommittedSession) else ()
+    output = None if last is None else render_output(await load_output(context.ledger, call.session.id, last, committed))
     vaults = tuple(describe_vault(vault) for vault in await list_attached(context, call.record))
     return Subject(call.session.id, call.record, call.spec, call.tools, output, vaults)
 

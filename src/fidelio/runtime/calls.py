@@ -31,7 +31,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.artifacts import write_artifacts
 from fidelio.runtime.journal import ApprovalChanged, Journal
 from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
-from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide
+from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide, find_policy
 from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.secrets import compute_keyed_digest
 from fidelio.runtime.specs import build_spec
@@ -112,7 +112,8 @@ class Calls:
         except _REFUSALS as error:
             return await self._finish(call, resolved, describe_error(error))
         command = preparation.command if resolved.definition.name in SHELL_COMMANDS else ""
-        projection = _project(command, preparation.cwd or call.record.shell.cwd, tools)
+        is_auto = find_policy(resolved.definition, call.record, resolved.action) == "auto"
+        projection = _project(command, preparation.cwd or call.record.shell.cwd, tools) if is_auto else None
         is_read_only, now = projection is not None, self._context.clock()
         decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now, action=resolved.action)
         if decision.access == "project" and projection is not None:

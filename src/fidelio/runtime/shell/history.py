@@ -94,12 +94,16 @@ def describe_unknown_end(command_id: str, state: CommandState, reason: str) -> N
     return event(e.COMMAND_ENDED, {"command_id": command_id, "state": state, "reason": reason})
 
 
-async def load_output(ledger: Ledger, session: str, command: CommandRecord) -> CommandOutput:
-    """A command of the record with its whole text and output. What was redacted is empty."""
+async def load_output(ledger: Ledger, session: str, command: CommandRecord, committed: Iterable[Event] = ()) -> CommandOutput:
+    """A command of the record with its whole text and output. What was redacted is empty.
+
+    `committed` are events that need not be read again.
+    """
     # A short text is whole in the record.
     is_whole = len(command.command) < PREVIEW
     started = {"command": command.command} if is_whole else await _read_body(ledger, session, command.start_seq)
-    return await _load_texts(ledger, command, started, await _read_body(ledger, session, command.seq))
+    ended = next((each.body for each in committed if each.seq == command.seq), None)
+    return await _load_texts(ledger, command, started, ended or await _read_body(ledger, session, command.seq))
 
 
 async def _read_body(ledger: Ledger, session: str, seq: int) -> dict[str, Any]:
