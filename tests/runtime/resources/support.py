@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.errors import ToolRefused
+from fidelio.errors import SandboxUnavailable, ToolRefused
 from fidelio.home import Home
 from fidelio.ids import new_session_id
 from fidelio.ledger import Ledger
@@ -70,6 +70,8 @@ class FileSandboxes(Sandboxes):
     ) -> ActionResult:
         self.before(action, arguments)
         self.calls.append((spec.session, action))
+        if not Path(spec.directory).is_dir():  # noqa: ASYNC240  # a single stat call
+            raise SandboxUnavailable("The directory of the sandbox does not exist.")
         try:
             return ActionResult(ok=True, output=self._run(spec, action, dict(arguments)))
         except Failure as failure:

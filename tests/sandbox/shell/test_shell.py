@@ -116,7 +116,8 @@ async def test_waiting_is_limited_and_the_command_lives_on(bare: Sandbox) -> Non
     state = await bare.call("inspect_persistent_shell")
     page = await bare.call("read_output", commandId="w", stream="stdout", offset=0, maxBytes=100)
     same = await bare.execute("anything else", commandId="w", waitMs=0)
-    waiting = asyncio.create_task(bare.wait())
+    # By its id: the input may reach the command before the question about it does.
+    waiting = asyncio.create_task(bare.wait(commandId="w"))
     await bare.call("send_input", text="go on\n")
     ended, again = await waiting, await bare.wait(commandId="w")
 

@@ -169,7 +169,7 @@ def test_a_policy_changes_when_a_tool_asks(fidelio: RunFidelio) -> None:
     assert unknown.returncode == 2
 
 
-@proves("sandbox-cli.gate")
+@proves("sandbox-cli.allow")
 def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: RunFidelio) -> None:
     changed = fidelio("sandbox", "policy", "shell_run", "always_allow", "--agent", "default")
     fidelio("sandbox", "run", "echo unasked")

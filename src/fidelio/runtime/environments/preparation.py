@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.errors import DocumentConflict, EnvironmentProblem
+from fidelio.errors import DocumentConflict, EnvironmentProblem, SandboxError
 from fidelio.ids import new_id
 from fidelio.ledger.model import NewEvent, PutDocument
 from fidelio.runtime import events as e
@@ -77,7 +77,13 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
         setup = stored.setup
     assert setup is not None
     spec = _build_spec(context, chosen, setup)
-    result = await _run(context, spec, chosen.environment, setup)
+    try:
+        result = await _run(context, spec, chosen.environment, setup)
+    except SandboxError:
+        # Another process has finished this setup meanwhile and removed its directory.
+        if (await _load(context, store, chosen)).number == stored.number:
+            raise
+        return await _find_result(context, store, chosen)
     if result["status"] != "completed":
         raise _make_unready_error(chosen)
     if problem := _find_failure(result):

@@ -228,7 +228,7 @@ def _print_hints(*, sandbox: bool) -> None:
     click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
     if sandbox:
         click.echo(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests of this project.")
-        click.echo("Its questions wait in `fidelio inbox`; `fidelio sandbox diff` shows what it has changed.")
+        click.echo("Its questions wait in the inbox. The command `sandbox diff` shows what it has changed.")
 
 
 def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
