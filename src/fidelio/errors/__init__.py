@@ -51,6 +51,7 @@ is a `Hint`, so that a surface can render it with its own program.
     │   └── SandboxesBusy         as many as are allowed are live, and all are at work
     ├── RuntimeProblem
     │   ├── ToolRefused           a tool call that was not carried out, or failed; carries the code that the model gets
+    │   ├── AgentDefinitionProblem an agent is unknown, or its definition cannot be used
     │   ├── EnvironmentProblem    an environment is unknown, or cannot be used
     │   └── VaultProblem          a vault is unknown, or its value cannot be stored or opened
     └── AgentError
@@ -126,6 +127,7 @@ from fidelio.errors.ledger import (
     StaleLease,
 )
 from fidelio.errors.runtime import (
+    AgentDefinitionProblem,
     EnvironmentProblem,
     RuntimeProblem,
     SandboxError,
@@ -152,6 +154,7 @@ from fidelio.errors.workflows import (
 __all__ = [
     "PROGRAM",
     "AgentBusy",
+    "AgentDefinitionProblem",
     "AgentError",
     "AgentSessionExists",
     "AgentSessionNotFound",

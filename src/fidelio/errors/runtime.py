@@ -75,3 +75,9 @@ class VaultProblem(RuntimeProblem):
     """A vault is unknown, or its value cannot be stored or decrypted."""
 
     code = "runtime.vault"
+
+
+class AgentDefinitionProblem(RuntimeProblem):
+    """An agent of the runtime is unknown, or its definition cannot be used."""
+
+    code = "runtime.agent"

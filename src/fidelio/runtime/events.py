@@ -1,6 +1,6 @@
 """Types of the events of runtime sessions, which are stored and therefore never renamed.
 
-The names of tool calls are those that two vendors of hosted agents share.
+Names that two vendors of hosted agents share are used where they have one. Every event inside of a wake names it (`wake_id`).
 """
 
 from __future__ import annotations
@@ -43,3 +43,43 @@ ENVIRONMENT_PREPARED = "environment.prepared"
 VAULT_CHANGED = "vault.changed"
 # Refers to the sealed value. It is redacted when the value is replaced; the change stays on record.
 VAULT_VALUE_STORED = "vault.value_stored"
+
+# What a caller sends to a session. Messages, interrupts and outcomes start a wake.
+USER_MESSAGE = "user.message"
+USER_INTERRUPT = "user.interrupt"
+USER_CONFIRMATION = "user.tool_confirmation"
+USER_TOOL_RESULT = "user.custom_tool_result"
+USER_OUTCOME = "user.define_outcome"
+
+AGENT_MESSAGE = "agent.message"
+AGENT_THINKING = "agent.thinking"
+CUSTOM_TOOL_USE = "agent.custom_tool_use"
+CONTEXT_COMPACTED = "agent.thread_context_compacted"
+
+STATUS_RUNNING = "session.status_running"
+STATUS_IDLE = "session.status_idle"
+STATUS_RESCHEDULED = "session.status_rescheduled"
+SESSION_ERROR = "session.error"
+SESSION_ARCHIVED = "session.archived"
+CHILD_CREATED = "session.child_created"
+CHILD_IDLE = "session.child_idle"
+
+# A wake, or a tool call inside of one. That a call has begun is on record before its effect.
+SPAN_STARTED = "span.started"
+SPAN_COMPLETED = "span.completed"
+MODEL_REQUEST_STARTED = "span.model_request_start"
+MODEL_REQUEST_ENDED = "span.model_request_end"
+EVALUATION_STARTED = "span.outcome_evaluation_start"
+EVALUATION_ENDED = "span.outcome_evaluation_end"
+
+WAKE_QUEUED = "wake.queued"
+WAKES_CANCELLED = "wake.cancelled"
+SCHEDULE_SET = "wake.schedule_set"
+SNAPSHOT_TAKEN = "workspace.snapshot_taken"
+
+OUTCOME_DEFINED = "outcome.defined"
+OUTCOME_DECIDED = "outcome.decided"
+
+AGENT_DEFINED = "agent.defined"
+LEARNING_CAPTURED = "learning.captured"
+MEMORY_WRITTEN = "memory.written"

@@ -19,6 +19,8 @@ from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
+from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomeFold, OutcomesRecord
+from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeFold, WakeRecord
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
@@ -43,6 +45,8 @@ class ApprovalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str = ""
     cwd: str = ""
     opened_at: int = 0
+    # The call of a model that waits for it; empty for a call of an external client, which repeats it.
+    tool_use: str = ""
 
 
 class AllowedPattern(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +99,19 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     approvals: dict[str, ApprovalRecord] = {}
     allowed: tuple[AllowedPattern, ...] = ()
     drafts: dict[str, StagedDraft] = {}
+    # The version of the agent's definition; 0 for a session without a model, which an external client uses.
+    agent_version: int = 0
+    # The definition that the session began with, where it differs from that version: a fork with another model, a child.
+    model: str = ""
+    title: str = ""
+    tools: tuple[str, ...] = ()
+    budget: dict[str, float] = {}
+    # How many sessions are above it, and the first of them; both empty for a session that nobody delegated to.
+    depth: int = 0
+    root: str = ""
+    is_archived: bool = False
+    wakes: WakeRecord = WakeRecord()
+    outcomes: OutcomesRecord = OutcomesRecord()
 
     def find_approval(self, digest: str) -> ApprovalRecord | None:
         return next((approval for approval in self.approvals.values() if approval.digest == digest), None)
@@ -117,22 +134,48 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         mount_source=body.get("mount_source", ""),
         vaults=tuple(body.get("vaults", ())),
         policies=dict(body.get("policies", {})),
+        agent_version=body.get("agent_version", 0),
+        model=body.get("model", ""),
+        title=body.get("title", ""),
+        tools=tuple(body.get("tools", ())),
+        budget=dict(body.get("budget", {})),
+        depth=body.get("depth", 0),
+        root=body.get("root", ""),
     )
 
 
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
-    names = ("environment", "environment_version", "mount_mode", "mount_source")
+    names = ("environment", "environment_version", "mount_mode", "mount_source", "agent_version", "model", "title")
     changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
     if "vaults" in event.body:
         changed["vaults"] = tuple(event.body["vaults"])
     if "policies" in event.body:
         changed["policies"] = {**record.policies, **event.body["policies"]}
+    if "budget" in event.body:
+        changed["budget"] = {**record.budget, **event.body["budget"]}
     return replace(record, **changed)
 
 
 def _end(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     return replace(record, status="terminated", approvals={})
+
+
+def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+    return replace(record, is_archived=True)
+
+
+def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+    """Something was sent: a wake is due, unless a person has to answer first."""
+    waits = record.status != "idle" or record.wakes.stop_reason == "requires_action"
+    return record if waits else replace(record, status="rescheduling")
+
+
+def _set_status(status: str) -> Fold:
+    def fold_status(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+        return record if record.status == "terminated" else replace(record, status=status)
+
+    return fold_status
 
 
 def _start_sandbox(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -159,6 +202,7 @@ def _request_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecor
         command=body.get("command", ""),
         cwd=body.get("cwd", ""),
         opened_at=event.time,
+        tool_use=body.get("tool_use_id", ""),
     )
     return replace(record, approvals={**record.approvals, approval.request: approval})
 
@@ -194,6 +238,20 @@ def _in_shell(change: ShellFold) -> Fold:
     return fold_shell
 
 
+def _in_wakes(change: WakeFold) -> Fold:
+    def fold_wakes(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, wakes=change(record.wakes, event))
+
+    return fold_wakes
+
+
+def _in_outcomes(change: OutcomeFold) -> Fold:
+    def fold_outcomes(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, outcomes=change(record.outcomes, event))
+
+    return fold_outcomes
+
+
 def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
@@ -214,7 +272,7 @@ def _promote(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     return replace(record, drafts={**record.drafts, body["source_path"]: promoted})
 
 
-_FOLDS: dict[str, Fold] = {
+_OWN_FOLDS: dict[str, Fold] = {
     e.STARTED: _start,
     e.CONFIGURED: _configure,
     e.ENDED: _end,
@@ -228,14 +286,31 @@ _FOLDS: dict[str, Fold] = {
     e.PERMISSION_ALLOWED: _allow_pattern,
     e.STAGED: _add_draft,
     e.PROMOTED: _promote,
-    **{type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
+    e.SESSION_ARCHIVED: _archive,
+    e.USER_MESSAGE: _receive,
+    e.USER_INTERRUPT: _set_status("rescheduling"),
+    e.USER_OUTCOME: _receive,
+    e.STATUS_RUNNING: _set_status("running"),
+    e.STATUS_IDLE: _set_status("idle"),
+    e.STATUS_RESCHEDULED: _set_status("rescheduling"),
+}
+_PARTS: tuple[dict[str, Fold], ...] = (
+    _OWN_FOLDS,
+    {type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
+    {type_: _in_wakes(change) for type_, change in {**WAKE_FOLDS, **SHARED_WAKE_FOLDS}.items()},
+    {type_: _in_outcomes(change) for type_, change in OUTCOME_FOLDS.items()},
+)
+# An event may change several parts, each by a fold of its own.
+_FOLDS: dict[str, tuple[Fold, ...]] = {
+    type_: tuple(part[type_] for part in _PARTS if type_ in part) for type_ in {key for part in _PARTS for key in part}
 }
 
 
 def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
     for event in events:
-        change = _FOLDS.get(event.type)
-        record = replace(record if change is None else change(record, event), seq=event.seq)
+        for change in _FOLDS.get(event.type, ()):
+            record = change(record, event)
+        record = replace(record, seq=event.seq)
     return record
 
 
@@ -243,7 +318,10 @@ def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
 _STRUCTURE = """
 role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
 digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
-source_path source_digest target_digest target_path content_digest pattern
+source_path source_digest target_digest target_path content_digest pattern agent_version model tools budget.* depth root
+span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq still_pending consumed setup continues extensions
+is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
+messages outcome_id author max_iterations iteration status trend decision
 """
 
 

@@ -15,16 +15,34 @@ from fidelio.clock import Clock
 from fidelio.errors import ToolRefused
 from fidelio.home import Home
 from fidelio.ledger import Ledger
+from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.ledger.unit_of_work import LoadedSession, UnitOfWork
 from fidelio.runtime import events as e
+from fidelio.runtime.ports import RuntimePorts
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.sandbox.model import ActionResult, Ending, SandboxSpec, SandboxState
 from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import KeyRing
 
 Policy = Literal["always_allow", "always_ask", "auto"]
-Group = Literal["files", "shell", "sandbox", "resources", "permissions"]
+# `meta`: the tools that open and call others.
+Group = Literal[
+    "files",
+    "shell",
+    "sandbox",
+    "resources",
+    "permissions",
+    "navigation",
+    "outcome",
+    "delegation",
+    "recall",
+    "memory",
+    "skills",
+    "meta",
+]
+# The groups whose tools need to know the sandbox of the session.
+SANDBOX_GROUPS: frozenset[Group] = frozenset({"files", "shell", "sandbox", "resources"})
 
 HIDDEN = "(not recorded)"
 
@@ -71,6 +89,7 @@ class RuntimeContext(msgspec.Struct, frozen=True):
     home: Home
     sandboxes: Sandboxes
     open_keys: Callable[[], KeyRing]
+    ports: RuntimePorts = RuntimePorts()
 
     @property
     def unit(self) -> UnitOfWork[RuntimeRecord]:
@@ -119,6 +138,10 @@ class ToolCall(msgspec.Struct):
     sandbox: SandboxState | None = None
     # Whether the intent is on record, so that only the result is missing.
     has_intent: bool = False
+    # The wake that the call is part of, and its job: every commit then fails if another worker has claimed it. Both are empty for
+    # the call of an external client.
+    wake: str = ""
+    assignment: Assignment | None = None
     # The record when the call began.
     before: RuntimeRecord = msgspec.field(default_factory=RuntimeRecord)
 

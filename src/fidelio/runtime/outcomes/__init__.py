@@ -1,0 +1,1 @@
+"""Outcomes: what must become true, how it is checked, and the verdicts."""

@@ -1,0 +1,67 @@
+"""Ports of the runtime that `app` binds: models, skills, and what other packages know about workflows.
+
+The runtime knows neither workflows nor the orchestrator. Without a binding it has no model and no skills, which is enough for
+the sessions of external clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from fidelio.errors import AgentDefinitionProblem
+from fidelio.providers.model import ModelInfo, Provider
+
+
+class ModelFinder(Protocol):
+    """Finds the provider of a model id (`fidelio.providers.registry`)."""
+
+    def find(self, model: str) -> tuple[Provider, str]:
+        """The provider and its own name of the model."""
+        ...
+
+    def describe(self, model: str) -> ModelInfo: ...
+
+
+class NoModels:
+    """No model at all."""
+
+    def find(self, model: str) -> tuple[Provider, str]:
+        raise AgentDefinitionProblem(f"The model {model!r:.100} cannot be used: this process has no providers of models.")
+
+    def describe(self, _: str) -> ModelInfo:
+        return ModelInfo()
+
+
+class SkillRoot(msgspec.Struct, frozen=True):
+    """A directory with `SKILL.md` files. `source` is how tools name it: project, user, bundled, library."""
+
+    path: Path
+    source: str
+
+
+class ActivityStatus(msgspec.Struct, frozen=True):
+    """What the ledger says about a workflow or one of its activities. `citation` is the id of the event that shows it."""
+
+    is_completed: bool
+    reason: str
+    citation: str = ""
+
+
+def _no_skills(_: str) -> tuple[SkillRoot, ...]:
+    return ()
+
+
+async def _no_workflows(_: Mapping[str, Any], __: str) -> ActivityStatus:
+    return ActivityStatus(is_completed=False, reason="This process cannot read workflow sessions.")
+
+
+class RuntimePorts(msgspec.Struct, frozen=True, kw_only=True):
+    """What `app` gives to the runtime. `skill_roots` takes a project, `find_activity` a check and a project."""
+
+    models: ModelFinder = NoModels()
+    skill_roots: Callable[[str], tuple[SkillRoot, ...]] = _no_skills
+    find_activity: Callable[[Mapping[str, Any], str], Awaitable[ActivityStatus]] = _no_workflows
