@@ -31,8 +31,8 @@ class Environments:
         Raises `EnvironmentProblem` for an unknown name, and `UntrustedProject` if only a file that is not trusted has it.
         """
         wanted = name or DEFAULT
-        if (file := await asyncio.to_thread(self._files.find, wanted, project)) and file.environment is not None:
-            return await define(self._context, wanted, file.environment, by="file", source=file.hash)
+        if (file := await asyncio.to_thread(self._files.find, wanted, project)) and file.content is not None:
+            return await define(self._context, wanted, file.content, by="file", source=file.hash)
         try:
             return await load_environment(self._context, wanted)
         except EnvironmentProblem:

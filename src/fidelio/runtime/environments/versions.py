@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from fidelio.errors import Command, DocumentConflict, EnvironmentProblem, Hint
-from fidelio.ledger.model import Document, NewEvent, PutDocument
+from fidelio.errors import Command, EnvironmentProblem, Hint
 from fidelio.runtime import events as e
+from fidelio.runtime.named_definitions import VersionedDocument, list_documents, put_version
 from fidelio.runtime.stores import Store, describe, find_store, open_store
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.sandbox.model import Network, SandboxLimits
@@ -27,7 +26,6 @@ from fidelio.sandbox.model import Network, SandboxLimits
 DEFAULT = "default"
 # The version of the built-in environment; those of the ledger count from 1.
 BUILT_IN = 0
-_ATTEMPTS = 8
 NAME_RULE = "Use 1 to 60 letters, digits, dashes and underscores."
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]", re.IGNORECASE)
@@ -106,26 +104,12 @@ async def define(
     """Store the content as a new version, unless the newest version has it."""
     check_name(name)
     store = await open_store(context, "environments")
-    for _ in range(_ATTEMPTS):
-        with suppress(DocumentConflict):
-            # Another process may define the same at the same moment; then its version is found in the next attempt.
-            return await _define_on_top(context, store, name, environment, by=by, source=source)
-    raise EnvironmentProblem(f"The environment {name} is being changed by others.", remedy="Try again.")
-
-
-async def _define_on_top(
-    context: RuntimeContext, store: Store, name: str, environment: Environment, *, by: str, source: str
-) -> EnvironmentVersion:
-    newest = await context.ledger.document(store.space, name)
-    text = describe(msgspec.to_builtins(environment))
-    if newest is not None and newest.text == text:
-        return EnvironmentVersion(name, newest.version, environment)
-    before = 0 if newest is None else newest.version
-    body = {"name": name, "version": before + 1, "source": source, "by": by, "network": environment.network}
-    document = PutDocument(space=store.space, path=name, text=text, author=by, expect=before)
-    defined = NewEvent(type=e.ENVIRONMENT_DEFINED, body=body, actor=by)
-    await context.ledger.commit(store.change(defined, documents=(document,)))
-    return EnvironmentVersion(name, before + 1, environment)
+    body = {"name": name, "source": source, "network": environment.network}
+    place = VersionedDocument(store=store, space=store.space, path=name, event=e.ENVIRONMENT_DEFINED, body=body)
+    version = await put_version(context, place, describe(msgspec.to_builtins(environment)), by=by)
+    if version is None:
+        raise EnvironmentProblem(f"The environment {name} is being changed by others.", remedy="Try again.")
+    return EnvironmentVersion(name, version, environment)
 
 
 async def load_environment(context: RuntimeContext, name: str, version: int | None = None) -> EnvironmentVersion:
@@ -146,20 +130,9 @@ async def load_environment(context: RuntimeContext, name: str, version: int | No
 async def list_environments(context: RuntimeContext) -> tuple[EnvironmentVersion, ...]:
     """The newest version of each environment of the ledger, and the built-in default unless a person has replaced it."""
     store = await find_store(context, "environments")
-    names = [document.path async for document in _all_documents(context, store)]
+    names = [document.path async for document in list_documents(context, store)]
     found = [await load_environment(context, name) for name in names]
     return tuple(found) if DEFAULT in names else (BUILT_IN_DEFAULT, *found)
-
-
-async def _all_documents(context: RuntimeContext, store: Store | None) -> AsyncIterator[Document]:
-    cursor: str | None = None
-    while store is not None:
-        page = await context.ledger.documents(store.space, cursor=cursor, limit=200)
-        for document in page.items:
-            yield document
-        cursor = page.next
-        if cursor is None:
-            return
 
 
 def _find_problems(environment: Environment) -> Iterator[str]:
@@ -186,7 +159,7 @@ def _find_network_problems(environment: Environment) -> Iterator[str]:
 
 
 async def _unknown(context: RuntimeContext, store: Store | None, name: str, version: int | None) -> EnvironmentProblem:
-    names = [DEFAULT, *[document.path async for document in _all_documents(context, store)]]
+    names = [DEFAULT, *[document.path async for document in list_documents(context, store)]]
     which = f"{name}, version {version}" if version else name
     known = ", ".join(dict.fromkeys(names))
     return EnvironmentProblem(

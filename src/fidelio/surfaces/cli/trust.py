@@ -88,7 +88,7 @@ def _print_contents(contents: ProjectContents) -> None:
     for blueprint in contents.blueprints:
         click.echo(f"  blueprint:   {escape_line(blueprint.name)} runs {escape_line(describe_effect(blueprint))}")
     for file in contents.environments:
-        effect = f"has {environment_effect(file.environment)}" if file.environment is not None else f"is broken: {file.problem}"
+        effect = f"has {environment_effect(file.content)}" if file.content is not None else f"is broken: {file.problem}"
         click.echo(f"  environment: {escape_line(file.name)} {escape_line(effect)}")
     for broken in contents.broken:
         click.echo(f"  broken:      {escape_line(broken.name)}: {escape_line(broken.error)}")
@@ -114,9 +114,9 @@ def _print_trusted(cli: CliContext, trust: Trust, *, as_json: bool) -> None:
 
 
 def _environment_json(file: EnvironmentFile) -> dict[str, str]:
-    if file.environment is None:
+    if file.content is None:
         return {"name": file.name, "error": file.problem}
-    return {"name": file.name, "allows": environment_effect(file.environment), "hash": file.hash}
+    return {"name": file.name, "allows": environment_effect(file.content), "hash": file.hash}
 
 
 def _contents_json(contents: ProjectContents) -> dict[str, Any]:
