@@ -53,7 +53,7 @@ class ConversationView:
 
 
 def make_call_id(request: ModelRequest, position: int) -> str:
-    """The id of a tool call: the same for the same request, and another one in every other turn of a conversation."""
+    """The id of a tool call: equal for equal requests, and different in every other turn of a conversation."""
     digest = blake2b(msgspec.json.encode((request.conversation, request.messages)), digest_size=6)
     return f"call_{digest.hexdigest()}_{position}"
 

@@ -58,11 +58,11 @@ class _Filler:
     def _fill_object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties") or {}
         if "verdict" in properties and "citations" in properties:
-            return self._judge(properties)
+            return self._make_verdict(properties)
         names = schema.get("required", list(properties))
         return {name: self.fill(properties.get(name) or {}, depth) for name in names}
 
-    def _judge(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+    def _make_verdict(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         citations = self._resolve(properties["citations"])
         citable = self._resolve(citations.get("items") or {}).get("enum") or []
         if not citable:
