@@ -1,7 +1,7 @@
 """What a directory would bring into use, and the decision of a person to trust it.
 
-A person trusts what was shown: the hashes that are stored are those of the blueprints and environments in the list, not of
-files that may have changed while the person was reading.
+A person trusts what was shown: the hashes that are stored are those of the blueprints, environments and agents in the list,
+not of files that may have changed while the person was reading.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,12 +21,19 @@ from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, UnusableBlueprint
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import find_allowance, find_path_problem
-from fidelio.runtime.environments.files import DIRECTORY, EnvironmentFile, read_directory
+from fidelio.runtime.agents.files import AgentFile
+from fidelio.runtime.agents.files import read_directory as read_agents
+from fidelio.runtime.environments.files import DIRECTORY, EnvironmentFile
+from fidelio.runtime.environments.files import read_directory as read_environments
+from fidelio.runtime.named_definitions import DefinitionFile
 from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedBlueprint, TrustedDirectory, update_trust
 
 
 class ProjectContents(msgspec.Struct, frozen=True):
-    """What is in a directory: workflows, blueprints, environments, a ledger. `problem`: why another user controls it."""
+    """What is in a directory: workflows, blueprints, environments, agents, a ledger.
+
+    `problem` says why another user controls it.
+    """
 
     path: str
     workflows: tuple[str, ...]
@@ -35,6 +43,7 @@ class ProjectContents(msgspec.Struct, frozen=True):
     problem: str
     entries: tuple[TrustedDirectory, ...]
     environments: tuple[EnvironmentFile, ...] = ()
+    agents: tuple[AgentFile, ...] = ()
 
 
 def inspect_directory(directory: Path) -> ProjectContents:
@@ -51,20 +60,22 @@ def inspect_directory(directory: Path) -> ProjectContents:
         has_record=any(brings_record(home.path) for home in homes),
         problem=next(filter(None, (find_path_problem(path) for path in (base, *(home.path for home in homes)))), ""),
         entries=tuple(_make_entries(base, homes)),
-        environments=tuple(file for home in homes for file in read_directory(home.path / DIRECTORY)),
+        environments=tuple(file for home in homes for file in read_environments(home.path / DIRECTORY)),
+        agents=tuple(file for home in homes for file in read_agents(home.agents)),
     )
 
 
 def trust_contents(contents: ProjectContents) -> None:
-    """Trust the directory, and the blueprints and environments as they were shown."""
+    """Trust the directory, and the blueprints, environments and agents as they were shown."""
 
     def add(trust: Trust) -> Trust:
         blueprints = [TrustedBlueprint(blueprint.hash, blueprint.source) for blueprint in contents.blueprints]
-        environments = [TrustedBlueprint(file.hash, file.source) for file in contents.environments if file.hash]
+        files: tuple[DefinitionFile[Any], ...] = (*contents.environments, *contents.agents)
+        definitions = [TrustedBlueprint(file.hash, file.source) for file in files if file.hash]
         trust = _remove(trust, contents)
         for entry in contents.entries:
             trust = trust.with_directory(entry)
-        return msgspec.structs.replace(trust, blueprints=(*trust.blueprints, *blueprints, *environments))
+        return msgspec.structs.replace(trust, blueprints=(*trust.blueprints, *blueprints, *definitions))
 
     update_trust(user_home().path, add)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from fidelio.errors import UsageProblem
 from fidelio.home import load_user_trust
 from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.trust import describe_effect
-from fidelio.runtime.environments.files import EnvironmentFile
+from fidelio.runtime.agents.definition import describe_effect as agent_effect
 from fidelio.runtime.environments.files import describe_effect as environment_effect
+from fidelio.runtime.named_definitions import DefinitionFile
 from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, with_cli_context
 from fidelio.trust import VARIABLE, Trust
 
@@ -27,16 +29,16 @@ from fidelio.trust import VARIABLE, Trust
 @json_option
 @with_cli_context
 def trust_command(cli: CliContext, directory: str | None, remove: bool, yes: bool, as_json: bool) -> None:
-    """Trust the workflows, blueprints and environments of the project DIR; without DIR, list what is trusted.
+    """Trust the workflows, blueprints, environments and agents of the project DIR; without DIR, list what is trusted.
 
     A project that you clone may bring a .fidelio with it. Its workflows tell your agents what to do, its blueprints run
     commands as you, and its ledger may hold runs that would be carried out. So nothing of it is used until you have seen it
     and trusted it with this command. Bundled workflows and blueprints, your own, what `fidelio init` and `fidelio new` create,
     and what you name with --home or --workflows need no trust.
 
-    Workflows are trusted by directory, also those that are added later. A blueprint or an environment is trusted as it is: if
-    its files change, it is not used until you trust it again. The same command allows a directory that belongs to another
-    user, such as a mount in a container.
+    Workflows are trusted by directory, also those that are added later. A blueprint, an environment or an agent is trusted as
+    it is: if its files change, it is not used until you trust it again. The same command allows a directory that belongs to
+    another user, such as a mount in a container.
 
     What you trust is noted in your data directory, never in the project. An agent cannot trust anything. In a script, use
     --yes, or name directories in FIDELIO_TRUST, separated by colons.
@@ -87,9 +89,9 @@ def _print_contents(contents: ProjectContents) -> None:
     click.echo(f"  workflows:   {', '.join(map(escape_line, contents.workflows)) or 'none'}")
     for blueprint in contents.blueprints:
         click.echo(f"  blueprint:   {escape_line(blueprint.name)} runs {escape_line(describe_effect(blueprint))}")
-    for file in contents.environments:
-        effect = f"has {environment_effect(file.content)}" if file.content is not None else f"is broken: {file.problem}"
-        click.echo(f"  environment: {escape_line(file.name)} {escape_line(effect)}")
+    for kind, file, effect in _describe_files(contents):
+        brings = f"is broken: {file.problem}" if effect is None else f"has {effect}"
+        click.echo(f"  {kind + ':':<12} {escape_line(file.name)} {escape_line(brings)}")
     for broken in contents.broken:
         click.echo(f"  broken:      {escape_line(broken.name)}: {escape_line(broken.error)}")
     if contents.has_record:
@@ -113,10 +115,20 @@ def _print_trusted(cli: CliContext, trust: Trust, *, as_json: bool) -> None:
         click.echo(f"You have trusted no project. `{cli.program} trust DIR` shows what is in DIR, and trusts it.")
 
 
-def _environment_json(file: EnvironmentFile) -> dict[str, str]:
-    if file.content is None:
-        return {"name": file.name, "error": file.problem}
-    return {"name": file.name, "allows": environment_effect(file.content), "hash": file.hash}
+def _describe_files(contents: ProjectContents) -> Iterator[tuple[str, DefinitionFile[Any], str | None]]:
+    """The environments and agents, each with what it brings; None for a broken file."""
+    for environment in contents.environments:
+        yield "environment", environment, None if environment.content is None else environment_effect(environment.content)
+    for agent in contents.agents:
+        yield "agent", agent, None if agent.content is None else agent_effect(agent.content)
+
+
+def _files_json(contents: ProjectContents, wanted: str, key: str) -> list[dict[str, str]]:
+    found = [(file, effect) for kind, file, effect in _describe_files(contents) if kind == wanted]
+    return [
+        {"name": file.name, "error": file.problem} if effect is None else {"name": file.name, key: effect, "hash": file.hash}
+        for file, effect in found
+    ]
 
 
 def _contents_json(contents: ProjectContents) -> dict[str, Any]:
@@ -124,7 +136,8 @@ def _contents_json(contents: ProjectContents) -> dict[str, Any]:
         "path": contents.path,
         "workflows": list(contents.workflows),
         "blueprints": [{"name": item.name, "runs": describe_effect(item), "hash": item.hash} for item in contents.blueprints],
-        "environments": [_environment_json(file) for file in contents.environments],
+        "environments": _files_json(contents, "environment", "allows"),
+        "agents": _files_json(contents, "agent", "has"),
         "broken": [{"name": item.name, "error": item.error} for item in contents.broken],
         "has_record": contents.has_record,
         "problem": contents.problem,

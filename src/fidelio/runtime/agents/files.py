@@ -1,0 +1,79 @@
+"""Files of agents: `.fidelio/agents/NAME.yaml` of a project, `agents/NAME.yaml` of the home. And which definition a name means.
+
+A file decides which tools run without asking, and which programs run as MCP servers, so the trust in it is that of
+`named_definitions`. The directories also hold blueprints of the orchestrator, which are folders and Markdown files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from fidelio.errors import AgentDefinitionProblem
+from fidelio.home import Home, load_user_trust
+from fidelio.ownership import Allowance
+from fidelio.runtime import named_definitions
+from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, describe_effect, parse_agent
+from fidelio.runtime.agents.versions import BUILT_IN, define_agent, find_author, load_agent
+from fidelio.runtime.named_definitions import DefinitionFile, DefinitionFiles, DefinitionKind
+from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.trust import Trust
+
+DIRECTORY = "agents"
+DEFAULT = "default"
+# The model of the built-in agent, which needs no file; without it, a scripted one that needs no key.
+MODEL_VARIABLE = "FIDELIO_MODEL"
+DEFAULT_MODEL = "scripted:echo"
+AgentFile: TypeAlias = DefinitionFile[AgentDefinition]
+KIND = DefinitionKind(
+    noun="agent",
+    directory=DIRECTORY,
+    domain=b"fidelio.agent.v1",
+    verb="have",
+    parse=parse_agent,
+    describe=describe_effect,
+    check_name=check_agent_name,
+)
+
+
+class AgentFiles(DefinitionFiles[AgentDefinition]):
+    """Finds the files of agents and the trust in them."""
+
+    def __init__(self, home: Home, load: Callable[[], Trust] = load_user_trust) -> None:
+        super().__init__(KIND, home, load)
+
+
+def read_directory(directory: Path, allowed: Allowance | None = None) -> tuple[AgentFile, ...]:
+    """Every agent of a directory with its hash, whether trusted or not."""
+    return named_definitions.read_directory(KIND, directory, allowed)
+
+
+async def resolve_agent(
+    context: RuntimeContext, project: str, name: str, *, environ: Mapping[str, str] = os.environ
+) -> AgentVersion:
+    """The version that a new session gets: that of the nearest file, else the newest of the ledger, else the built-in default.
+
+    Raises `AgentDefinitionProblem` for an unknown name, and `UntrustedProject` if only a file that is not trusted has it.
+    """
+    files = AgentFiles(context.home)
+    if (file := await asyncio.to_thread(files.find, name, project)) and file.content is not None:
+        return await define_agent(context, project, name, file.content, by="file", source=file.hash)
+    author = await find_author(context, project, name)
+    # A built-in version follows the variable, also when that has changed.
+    if name == DEFAULT and author in ("", BUILT_IN):
+        return await define_agent(context, project, name, built_in_agent(environ), by=BUILT_IN)
+    try:
+        return await load_agent(context, project, name)
+    except AgentDefinitionProblem:
+        if untrusted := await asyncio.to_thread(files.describe_untrusted, name, project):
+            raise untrusted from None
+        raise
+
+
+def built_in_agent(environ: Mapping[str, str] = os.environ) -> AgentDefinition:
+    """The definition of `default` where nobody has defined it."""
+    model = environ.get(MODEL_VARIABLE) or DEFAULT_MODEL
+    return parse_agent({"model": model, "description": "The built-in agent."}, f"The agent of {MODEL_VARIABLE}")

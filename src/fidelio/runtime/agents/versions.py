@@ -1,0 +1,127 @@
+"""Versions of agents: immutable documents in the store of an agent in a project, numbered from 1.
+
+A session keeps the version that it began with, so what an agent was at any moment can be read later. The store is the one that
+owns the shared files of the agent: deleting it deletes the agent as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from fidelio.errors import AgentDefinitionProblem, Command, Hint
+from fidelio.ledger.model import Document
+from fidelio.runtime import events as e
+from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, decode_agent
+from fidelio.runtime.named_definitions import VersionedDocument, put_version
+from fidelio.runtime.record import RuntimeRecords
+from fidelio.runtime.stores import Store, describe, find_store, open_store
+from fidelio.runtime.tools.model import RuntimeContext
+
+# The author of versions that are not a person's or a file's.
+BUILT_IN = "built-in"
+_PATH = "definition"
+# As many names as an error lists.
+_NAMED = 20
+
+
+class VersionEntry(msgspec.Struct, frozen=True):
+    """A version in a list. `by` is the person who defined it, `file` or `built-in`."""
+
+    version: int
+    by: str
+    time: int
+    model: str
+
+
+async def define_agent(
+    context: RuntimeContext, project: str, name: str, definition: AgentDefinition, *, by: str, source: str = ""
+) -> AgentVersion:
+    """Store a content that `parse_agent` has checked as a new version, unless the newest version has it."""
+    check_agent_name(name)
+    store = await open_store(context, "substrate", project=project, agent=name)
+    body = {"name": name, "source": source, "model": definition.model}
+    place = VersionedDocument(store=store, space=_space(store), path=_PATH, event=e.AGENT_DEFINED, body=body)
+    version = await put_version(context, place, describe(msgspec.to_builtins(definition)), by=by)
+    if version is None:
+        raise AgentDefinitionProblem(f"The agent {name} is being changed by others.", remedy="Try again.", retryable=True)
+    return AgentVersion(name, version, definition)
+
+
+async def load_agent(context: RuntimeContext, project: str, name: str, version: int | None = None) -> AgentVersion:
+    """A version of an agent: the newest if `version` is None. Raises `AgentDefinitionProblem` if there is none."""
+    check_agent_name(name)
+    found = await _find_document(context, project, name, version)
+    if found is None or found.text is None:
+        raise await _unknown(context, project, name, version)
+    return _to_version(name, found)
+
+
+async def find_author(context: RuntimeContext, project: str, name: str) -> str:
+    """Who defined the newest version; empty if there is none."""
+    found = await _find_document(context, project, name, None)
+    return "" if found is None or found.text is None else found.author
+
+
+async def list_agents(context: RuntimeContext, project: str) -> tuple[AgentVersion, ...]:
+    """The newest version of each agent of a project that has one, by name."""
+    found = []
+    async for name, store in _project_stores(context, project):
+        document = await context.ledger.document(_space(store), _PATH)
+        if document is not None and document.text is not None:
+            found.append(_to_version(name, document))
+    return tuple(sorted(found, key=lambda agent: agent.name))
+
+
+async def list_versions(context: RuntimeContext, project: str, name: str, *, limit: int = 50) -> tuple[VersionEntry, ...]:
+    """The versions of an agent, newest first."""
+    check_agent_name(name)
+    store = await find_store(context, "substrate", project=project, agent=name)
+    listed = () if store is None else await context.ledger.versions(_space(store), _PATH, limit=limit)
+    if not listed:
+        raise await _unknown(context, project, name, None)
+    entries = []
+    for document in listed:
+        model = (await load_agent(context, project, name, document.version)).definition.model
+        entries.append(VersionEntry(document.version, document.author, document.time, model))
+    return tuple(entries)
+
+
+async def _find_document(context: RuntimeContext, project: str, name: str, version: int | None) -> Document | None:
+    store = await find_store(context, "substrate", project=project, agent=name)
+    return None if store is None else await context.ledger.document(_space(store), _PATH, version=version)
+
+
+def _to_version(name: str, document: Document) -> AgentVersion:
+    assert document.text is not None
+    where = f"Version {document.version} of the agent {name}"
+    return AgentVersion(name, document.version, decode_agent(document.text, where))
+
+
+def _space(store: Store) -> str:
+    """Apart from the shared files, which agents read and change."""
+    return f"agent:{store.id}"
+
+
+async def _project_stores(context: RuntimeContext, project: str) -> AsyncIterator[tuple[str, Store]]:
+    cursor: str | None = None
+    while True:
+        page = await context.ledger.sessions(kind="runtime", namespace="runtime-store:substrate", cursor=cursor, limit=200)
+        for session in page.items:
+            record = RuntimeRecords().read(session.raw)
+            if record.project == project and record.agent:
+                yield record.agent, Store(session.id, "substrate", record.directory, session.last_seq)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+async def _unknown(context: RuntimeContext, project: str, name: str, version: int | None) -> AgentDefinitionProblem:
+    known = ", ".join([agent.name for agent in await list_agents(context, project)][:_NAMED])
+    which = f"{name}, version {version}" if version else name
+    listed = f"Known in this project: {known}. " if known else ""
+    return AgentDefinitionProblem(
+        f"There is no agent {which}.",
+        remedy=Hint(listed, Command("runtime", "define", name, "FILE"), f" defines one, or write .fidelio/agents/{name}.yaml."),
+    )
