@@ -196,10 +196,12 @@ async def test_a_server_that_goes_silent_is_left_after_the_idle_time(api: Api, a
 @proves("providers.timeouts")
 @every_api
 async def test_slow_tokens_are_no_silence(api: Api) -> None:
-    async with api.serve(Reply("Slowly, but steadily.", delay=0.1), idle_seconds=0.4) as (provider, _):
+    # Together they take longer than the idle time, each by itself far less.
+    text = "Slowly, but steadily. " * 6
+    async with api.serve(Reply(text, delay=0.05), idle_seconds=1) as (provider, _):
         reply, pieces = await asyncio.wait_for(complete(provider, ask("Hello")), SECONDS)
 
-        assert reply.text == "".join(pieces) == "Slowly, but steadily."
+        assert reply.text == "".join(pieces) == text
 
 
 @proves("providers.cancelled")
