@@ -12,26 +12,27 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
+from fidelio.app.asking import ask_person
 from fidelio.app.erasure import find_unfinished, split_by_kind
 from fidelio.app.records import Records, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
-from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, Text
+from fidelio.errors import FidelioError, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Session
 from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
-from fidelio.toolkit import AnswerOption, AskPerson
+from fidelio.toolkit import AskPerson
 
 if TYPE_CHECKING:
     from fidelio.anchors.schedule import AnchorSchedule
@@ -158,10 +159,26 @@ class Application:
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents and host sandboxes in this process until nothing was left to do for `seconds`."""
         from fidelio.app.agents import open_agents, work_until_idle  # noqa: PLC0415  # brings the orchestrator, 40 ms
+        from fidelio.app.runtime import combine, has_queued_wakes, host_runtime  # noqa: PLC0415  # brings the runtime, 80 ms
 
         async with self._open_lock:
             service = open_agents(self.settings, await self._open_ledger())
-        await work_until_idle(service.context, seconds, self._open_sandbox_host)
+        runtime = await self.runtime()
+        companion = partial(combine, self._open_sandbox_host, partial(host_runtime, runtime))
+        wakes = partial(has_queued_wakes, service.context.ledger)
+        await work_until_idle(service.context, seconds, companion, wakes)
+
+    async def host_runtime(self, on_text: Callable[[str, str], None] | None = None) -> None:
+        """Carry out the wakes of runtime sessions in this process until the application is closed, beside other workers."""
+        from fidelio.app.runtime import host_runtime  # noqa: PLC0415  # brings the runtime, 80 ms
+
+        await self._resources.enter_async_context(host_runtime(await self.runtime(), on_text))
+
+    async def start_runtime_worker(self) -> None:
+        """Start the background worker if a wake is queued that no process of this home would carry out."""
+        from fidelio.app.runtime import start_worker_for_wakes  # noqa: PLC0415  # brings the runtime, 80 ms
+
+        await start_worker_for_wakes(await self._open_ledger(), self.settings)
 
     async def host_sandboxes(self) -> None:
         """Host the sandboxes of the home until the application is closed, unless another process does.
@@ -329,10 +346,11 @@ class Application:
         return service
 
     async def _open_runtime(self) -> RuntimeService:
-        from fidelio.runtime import service  # noqa: PLC0415  # brings the runtime and the parser of commands, 80 ms
+        from fidelio.app.runtime import open_runtime  # noqa: PLC0415  # brings the runtime and the parser of commands, 80 ms
 
-        ledger, home = await self._open_ledger(), self.settings.home
-        return service.RuntimeService(service.RuntimeContext(ledger, now_ms, home, self.sandboxes(), self.keys))
+        service, providers = open_runtime(await self._open_ledger(), self.settings, self.sandboxes(), self.keys)
+        self._resources.push_async_callback(providers.close)
+        return service
 
     def _open_sandbox_host(self) -> AbstractAsyncContextManager[Callable[[], bool]]:
         from fidelio.app.sandboxes import host_sandboxes  # noqa: PLC0415  # brings the sandboxes, 30 ms
@@ -365,29 +383,7 @@ class Application:
 
     async def ask(self, request_id: str) -> AskPerson:
         """Implement the port `CallContext.ask`: put an open request of the inbox to the person at the client."""
-        inbox = await self.inbox()
-        # The stored request has the variables filled in, so every channel shows the same question.
-        request = await (await self._open_ledger()).request(request_id)
-        await check_request(await self._open_ledger(), request)
-
-        async def record_answer(option: str, who: str) -> None:
-            # Another channel may have answered a moment earlier. That answer counts, and the call continues with it.
-            with suppress(RequestClosed):
-                await inbox.answer(request_id, option, by=f"person:{who}", channel="elicited")
-
-        async def wait_until_closed() -> None:
-            await inbox.wait_until_closed(request_id)
-
-        options = tuple(AnswerOption(option["id"], option["label"], option["description"]) for option in request.options)
-        return AskPerson(
-            request_id,
-            request.question,
-            options,
-            record_answer,
-            wait_until_answered=wait_until_closed,
-            session=request.session,
-            min_response_ms=self.settings.min_response_ms,
-        )
+        return await ask_person(await self._open_ledger(), self.settings, request_id)
 
 
 def open_bundled(settings: Settings, *, handles: bool = True) -> Application:

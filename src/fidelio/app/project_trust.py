@@ -21,11 +21,11 @@ from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue, UnusableBlueprint
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import find_allowance, find_path_problem
+from fidelio.runtime.agents.files import KIND as AGENTS
 from fidelio.runtime.agents.files import AgentFile
-from fidelio.runtime.agents.files import read_directory as read_agents
-from fidelio.runtime.environments.files import DIRECTORY, EnvironmentFile
-from fidelio.runtime.environments.files import read_directory as read_environments
-from fidelio.runtime.named_definitions import DefinitionFile
+from fidelio.runtime.environments.files import KIND as ENVIRONMENTS
+from fidelio.runtime.environments.files import EnvironmentFile
+from fidelio.runtime.named_definitions import DefinitionFile, read_directory
 from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedBlueprint, TrustedDirectory, update_trust
 
 
@@ -60,8 +60,8 @@ def inspect_directory(directory: Path) -> ProjectContents:
         has_record=any(brings_record(home.path) for home in homes),
         problem=next(filter(None, (find_path_problem(path) for path in (base, *(home.path for home in homes)))), ""),
         entries=tuple(_make_entries(base, homes)),
-        environments=tuple(file for home in homes for file in read_environments(home.path / DIRECTORY)),
-        agents=tuple(file for home in homes for file in read_agents(home.agents)),
+        environments=tuple(file for home in homes for file in read_directory(ENVIRONMENTS, home.path / ENVIRONMENTS.directory)),
+        agents=tuple(file for home in homes for file in read_directory(AGENTS, home.path / AGENTS.directory)),
     )
 
 

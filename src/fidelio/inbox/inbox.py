@@ -19,7 +19,7 @@ from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestC
 from fidelio.inbox.builders import APPROVAL, answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
-from fidelio.ledger.model import Change, Json, NewEvent, Page, Request, RequestState
+from fidelio.ledger.model import Change, Json, NewEvent, NewJob, Page, Request, RequestState
 from fidelio.ledger.paging import all_pages
 from fidelio.processes.caller import identify_process
 
@@ -58,10 +58,12 @@ class Inbox:
             return error.sentence
         return ""
 
-    async def answer(self, request: str, option: str = "", *, text: str = "", by: str, channel: str) -> AnsweredRequest:
+    async def answer(
+        self, request: str, option: str = "", *, text: str = "", by: str, channel: str, events: tuple[NewEvent, ...] = ()
+    ) -> AnsweredRequest:
         """Answer a request: with an option and an optional comment, or with a text if the request has no options.
 
-        Repeating the same answer succeeds; a different answer is refused.
+        Repeating the same answer succeeds; a different answer is refused. `events` are appended together with the answer.
         """
         found = await self._ledger.request(request)
         # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
@@ -73,7 +75,7 @@ class Inbox:
         _check_person(found, channel)
         _check_text(found, option, text)
         try:
-            await self._ledger.commit(self._build_change(found, chosen, text, by, channel))
+            await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events))
         except RequestClosed:
             # Another process answered between the read and the commit: its answer counts.
             return _confirm_repeated(await self._ledger.request(request), option, text)
@@ -105,7 +107,9 @@ class Inbox:
         if request.expires_at is not None and self._clock() >= request.expires_at:
             raise RequestClosed(request.id, "expired")
 
-    def _build_change(self, request: Request, option: Json, text: str, by: str, channel: str) -> Change:
+    def _build_change(
+        self, request: Request, option: Json, text: str, by: str, channel: str, events: tuple[NewEvent, ...]
+    ) -> Change:
         answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
             "request": request.id,
@@ -118,8 +122,11 @@ class Inbox:
             "after_ms": max(0, self._clock() - request.opened_at),
         }
         close = answer_request(request.id, answer, by=by, channel=channel)
-        event = NewEvent(type="request.answered", body=body, actor=by)
-        return Change(session=request.session, events=(event,), requests=(close,))
+        answered = NewEvent(type="request.answered", body=body, actor=by)
+        # A session that sleeps until the answer is woken by a job, in the same transaction.
+        kind = request.detail.get("job")
+        jobs = (NewJob(kind=kind, session=request.session, key="wake"),) if kind else ()
+        return Change(session=request.session, events=(answered, *events), requests=(close,), jobs=jobs)
 
 
 def _check_person(request: Request, channel: str) -> None:

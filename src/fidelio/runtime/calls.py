@@ -36,9 +36,21 @@ from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.secrets import compute_keyed_digest
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.stores import refuse_store
-from fidelio.runtime.tools.catalogue import ResolvedCall, resolve_call
+from fidelio.runtime.tools.catalogue import NO_EXTRA, ExtraTool, ResolvedCall, resolve_call
 from fidelio.runtime.tools.definitions import DEFINITIONS
-from fidelio.runtime.tools.model import HIDDEN, LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
+from fidelio.runtime.tools.model import (
+    HIDDEN,
+    NO_WAKE,
+    SANDBOX_GROUPS,
+    CallOrigin,
+    LoadedRuntime,
+    Preparation,
+    RuntimeContext,
+    ToolCall,
+    ToolDefinition,
+    ToolResult,
+    event,
+)
 from fidelio.sandbox.commands.projection import Projection, project
 from fidelio.sandbox.model import SandboxSpec
 
@@ -76,21 +88,33 @@ class Calls:
         self._journal = Journal(context)
 
     async def carry_out(
-        self, session: str, tool: str, arguments: Mapping[str, Any], *, tools: frozenset[str], waits: bool = True
+        self,
+        session: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        tools: frozenset[str],
+        waits: bool = True,
+        origin: CallOrigin = NO_WAKE,
+        extra: Mapping[str, ExtraTool] = NO_EXTRA,
     ) -> CallOutcome:
-        """Carry out a call. `waits`: a call that repeats an open request waits for the answer."""
+        """Carry out a call. `waits`: a call that repeats an open request waits for the answer.
+
+        `origin`: the call of a model, which is on record. `extra`: tools of this session alone, such as those of MCP servers.
+        """
         for _ in range(_MAX_ROUNDS):
             loaded = await self._load(session)
             try:
-                resolved = resolve_call(tool, arguments, tools)
+                _check_input(tool, origin)
+                resolved = resolve_call(tool, arguments, tools, extra)
             except _REFUSALS as error:
-                return await self._refuse(loaded, tool, arguments, tools, error)
+                return await self._refuse(loaded, tool, arguments, tools, error, origin)
             try:
-                return await self._attempt(loaded, resolved, tools, waits=waits)
+                return await self._attempt(loaded, resolved, tools, waits=waits, origin=origin)
             except ApprovalChanged:
                 continue
         busy = ToolRefused("Other calls changed this session all the time.", reason="busy", retryable=True)
-        return await self._refuse(await self._load(session), tool, arguments, tools, busy)
+        return await self._refuse(await self._load(session), tool, arguments, tools, busy, origin)
 
     async def _load(self, session: str) -> LoadedRuntime:
         loaded = await self._context.unit.load(session)
@@ -103,11 +127,12 @@ class Calls:
         return loaded
 
     async def _attempt(
-        self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str], *, waits: bool
+        self, loaded: LoadedRuntime, resolved: ResolvedCall, tools: frozenset[str], *, waits: bool, origin: CallOrigin
     ) -> CallOutcome:
-        call = ToolCall(self._context, loaded, new_id("toolu_", 20), resolved.definition, NO_SANDBOX, tools)
+        call = self._begin(loaded, resolved.definition, tools, origin)
         try:
-            call.spec = await build_spec(self._context, loaded)
+            if resolved.definition.group in SANDBOX_GROUPS:
+                call.spec = await build_spec(self._context, loaded)
             preparation = await resolved.implementation.prepare(call, resolved.arguments)
         except _REFUSALS as error:
             return await self._finish(call, resolved, describe_error(error))
@@ -116,10 +141,12 @@ class Calls:
         projection = _project(command, preparation.cwd or call.record.shell.cwd, tools) if is_auto else None
         is_read_only, now = projection is not None, self._context.clock()
         decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now, action=resolved.action)
+        if origin.is_repeat and not (resolved.is_read_only or resolved.definition.repeatable):
+            return await self._ask(call, resolved, _note_repeat(preparation), waits=waits)
         if decision.access == "project" and projection is not None:
             inner = resolve_call(projection.tool, projection.arguments, tools)
             inner = replace(inner, name=resolved.name, called_with=resolved.called_with)
-            return await self._attempt(call.session, inner, tools, waits=waits)
+            return await self._attempt(call.session, inner, tools, waits=waits, origin=origin)
         if decision.access == "allow":
             return await self._run(call, resolved, preparation, None)
         return await self._ask(call, resolved, preparation, waits=waits)
@@ -153,7 +180,7 @@ class Calls:
     ) -> WaitingForPerson:
         cwd, now = preparation.cwd or call.record.shell.cwd, self._context.clock()
         new = request_approval(
-            resolved.definition, resolved.arguments, preparation, call.spec, call_id=call.id, digest=digest, cwd=cwd, now=now
+            resolved.definition, resolved.arguments, preparation, call.spec, call=call, digest=digest, cwd=cwd, now=now
         )
         await self._journal.open_request(call, digest, new.request, new.event)
         await write_artifacts(call)
@@ -175,6 +202,8 @@ class Calls:
         """Deliver a denial or an expiry, once: the same call afterwards is a new request."""
         call.noted.append(event(e.APPROVAL_ENDED, {"request": approval.request, "reason": why}))
         message = f' They wrote: "{approval.message}".' if approval.message else ""
+        if call.origin.is_repeat:
+            message += " An earlier attempt of this call began, and it is not known how it ended: look before you go on."
         sentences = {
             "denied": f"A person denied this call; nothing was executed.{message}",
             "expired": "Nobody answered the request within 24 hours, which counts as a denial; nothing was executed.",
@@ -215,17 +244,43 @@ class Calls:
         await write_artifacts(call)
         return Finished(result.output, is_error=result.is_error)
 
+    def _begin(self, loaded: LoadedRuntime, definition: ToolDefinition, tools: frozenset[str], origin: CallOrigin) -> ToolCall:
+        name = origin.tool_use or new_id("toolu_", 20)
+        call = ToolCall(self._context, loaded, name, definition, NO_SANDBOX, tools)
+        call.origin, call.build_spec = origin, build_spec
+        return call
+
     async def _refuse(
-        self, loaded: LoadedRuntime, tool: str, arguments: Mapping[str, Any], tools: frozenset[str], error: FidelioError
+        self,
+        loaded: LoadedRuntime,
+        tool: str,
+        arguments: Mapping[str, Any],
+        tools: frozenset[str],
+        error: FidelioError,
+        origin: CallOrigin,
     ) -> Finished:
         """Record a call that no tool carries out: an unknown name, or wrong arguments."""
-        definition = DEFINITIONS.get(tool, DEFINITIONS["sandbox_execute"])
-        call = ToolCall(self._context, loaded, new_id("toolu_", 20), definition, NO_SANDBOX, tools)
+        call = self._begin(loaded, DEFINITIONS.get(tool, DEFINITIONS["sandbox_execute"]), tools, origin)
         result = describe_error(error)
         # Nobody knows what the arguments of an unknown tool are; one of a misspelt tool may be a secret.
         known = arguments if tool in DEFINITIONS else dict.fromkeys(arguments, HIDDEN)
         await self._journal.commit_result(call, tool[:200], known, result)
         return Finished(result.output, is_error=True)
+
+
+def _check_input(tool: str, origin: CallOrigin) -> None:
+    if origin.problem:
+        raise ToolRefused(
+            f"The arguments of {tool:.100} cannot be read: {origin.problem}",
+            remedy="Send valid JSON.",
+            reason="invalid_arguments",
+        )
+
+
+def _note_repeat(preparation: Preparation) -> Preparation:
+    """The approval of a repetition is bound to it: it is no approval of a first attempt."""
+    about = "This call began before a process died, and it is not known how it ended. Allow: it is carried out again."
+    return replace(preparation, bound={**preparation.bound, "repeat": True}, about=(*preparation.about, about))
 
 
 def _project(command: str, cwd: str, tools: frozenset[str]) -> Projection | None:

@@ -54,6 +54,8 @@ USER_OUTCOME = "user.define_outcome"
 AGENT_MESSAGE = "agent.message"
 AGENT_THINKING = "agent.thinking"
 CUSTOM_TOOL_USE = "agent.custom_tool_use"
+# The caller has to carry out a custom tool: the request that shows it in the inbox.
+CUSTOM_TOOL_REQUESTED = "agent.custom_tool_requested"
 CONTEXT_COMPACTED = "agent.thread_context_compacted"
 
 STATUS_RUNNING = "session.status_running"
@@ -79,6 +81,8 @@ SNAPSHOT_TAKEN = "workspace.snapshot_taken"
 
 OUTCOME_DEFINED = "outcome.defined"
 OUTCOME_DECIDED = "outcome.decided"
+# A person lets the next write of shared content pass, whatever the verdicts are.
+GATE_OVERRIDDEN = "outcome.gate_overridden"
 
 AGENT_DEFINED = "agent.defined"
 LEARNING_CAPTURED = "learning.captured"

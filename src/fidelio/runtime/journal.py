@@ -43,7 +43,7 @@ class Journal:
         self, call: ToolCall, name: str, arguments: Any, preparation: Preparation, approval: ApprovalRecord | None
     ) -> None:
         """Commit that the call begins. It uses up the approval, which only a single call can commit."""
-        use, blobs = _describe_use(call, name, arguments, approval)
+        use, blobs = _describe_begin(call, name, arguments, approval)
         events = (*call.noted, use, *preparation.events)
 
         def begin(current: LoadedRuntime) -> SessionDecision[None]:
@@ -63,8 +63,9 @@ class Journal:
     ) -> None:
         """Commit the result, and the beginning too if it is not on record."""
         stored = store_text(json_text(result.output))
-        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body}
-        ended = event(e.TOOL_RESULT, body, blobs=stored.digests)
+        wake = {"wake_id": call.wake} if call.wake else {}
+        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body, **wake}
+        ended = (event(e.TOOL_RESULT, body, blobs=stored.digests), *_complete_span(call, name, is_error=result.is_error))
         begun, blobs = ((), ()) if call.has_intent else _describe_begun(call, name, arguments)
         decision = SessionDecision(
             None,
@@ -75,12 +76,12 @@ class Journal:
         )
 
         def end(current: LoadedRuntime) -> SessionDecision[None]:
-            return replace(decision, events=(*_drop_known(current.record, call.noted), *begun, *result.events, ended))
+            return replace(decision, events=(*_drop_known(current.record, call.noted), *begun, *result.events, *ended))
 
         await self._update(call, end)
 
     async def _update(self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]]) -> None:
-        call.session = await self._unit.update(call.session, decide)
+        call.session = await self._unit.update(call.session, decide, assignment=call.origin.assignment)
         call.noted, call.noted_blobs = [], []
 
 
@@ -95,8 +96,41 @@ def _drop_known(record: RuntimeRecord, events: Iterable[NewEvent]) -> Iterator[N
 
 
 def _describe_begun(call: ToolCall, name: str, arguments: Any) -> tuple[tuple[NewEvent, ...], tuple[bytes, ...]]:
-    use, blobs = _describe_use(call, name, arguments, None)
+    use, blobs = _describe_begin(call, name, arguments, None)
     return (use,), blobs
+
+
+def _describe_begin(
+    call: ToolCall, name: str, arguments: Any, approval: ApprovalRecord | None
+) -> tuple[NewEvent, tuple[bytes, ...]]:
+    """The event that a call begins. That a model has asked for it is on record already, so only its span begins."""
+    if not call.wake:
+        return _describe_use(call, name, arguments, approval)
+    allowed = {} if approval is None else {"request": approval.request, "allowed_by": approval.by}
+    body = {
+        "span_id": call.id,
+        "parent_span_id": call.wake,
+        "span_kind": "tool",
+        "name": name,
+        "tool_use_id": call.id,
+        "wake_id": call.wake,
+        **allowed,
+    }
+    return event(e.SPAN_STARTED, body), ()
+
+
+def _complete_span(call: ToolCall, name: str, *, is_error: bool) -> tuple[NewEvent, ...]:
+    if not call.wake:
+        return ()
+    body = {
+        "span_id": call.id,
+        "parent_span_id": call.wake,
+        "span_kind": "tool",
+        "name": name,
+        "result": "error" if is_error else "success",
+        "wake_id": call.wake,
+    }
+    return (event(e.SPAN_COMPLETED, body),)
 
 
 def _describe_use(

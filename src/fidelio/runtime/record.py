@@ -171,6 +171,13 @@ def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     return record if waits else replace(record, status="rescheduling")
 
 
+def _idle(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+    """The turn has ended. What arrived meanwhile makes another wake due."""
+    if record.status == "terminated":
+        return record
+    return replace(record, status="rescheduling" if record.wakes.pending else "idle")
+
+
 def _set_status(status: str) -> Fold:
     def fold_status(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
         return record if record.status == "terminated" else replace(record, status=status)
@@ -291,7 +298,7 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.USER_INTERRUPT: _set_status("rescheduling"),
     e.USER_OUTCOME: _receive,
     e.STATUS_RUNNING: _set_status("running"),
-    e.STATUS_IDLE: _set_status("idle"),
+    e.STATUS_IDLE: _idle,
     e.STATUS_RESCHEDULED: _set_status("rescheduling"),
 }
 _PARTS: tuple[dict[str, Fold], ...] = (
@@ -319,9 +326,10 @@ _STRUCTURE = """
 role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
 digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
 source_path source_digest target_digest target_path content_digest pattern agent_version model tools budget.* depth root
-span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq still_pending consumed setup continues extensions
+span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq still_pending interrupt_seq consumed setup continues
+extensions
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
-messages outcome_id author max_iterations iteration status trend decision
+messages outcome_id author max_iterations iteration status trend decision verdict
 """
 
 

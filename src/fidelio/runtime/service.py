@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.inbox import dismiss_all
-from fidelio.ledger.model import NewEvent, NewSession
+from fidelio.ledger.model import Event, NewEvent, NewSession
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
@@ -22,6 +22,7 @@ from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
+from fidelio.runtime.sessions import AgentSession, Sending, create_session, describe_session, session_namespace
 from fidelio.runtime.stores import find_store, open_store, refuse_store
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
@@ -29,7 +30,7 @@ from fidelio.runtime.vaults import Vaults
 from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.directory import create_directory, remove_directory
 
-__all__ = ["CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
+__all__ = ["AgentSession", "CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
 
 _RANDOM_NAME = re.compile(r"[0-9a-f]{16}")
 MAX_PATTERN_SECONDS = 30 * 24 * 60 * 60
@@ -55,6 +56,7 @@ class RuntimeService:
         self.environments = Environments(context)
         self.vaults = Vaults(context)
         self._calls = Calls(context)
+        self._sending = Sending(context)
 
     async def open_session(self, request: SessionRequest) -> str:
         """The id of the session with this name in the project; created if there is none."""
@@ -80,6 +82,37 @@ class RuntimeService:
         """Carry out a tool call. `waits`: a call that repeats an open request waits for its answer."""
         offered = SANDBOX_TOOL_NAMES if tools is None else tools
         return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=waits)
+
+    async def start_session(self, request: AgentSession) -> str:
+        """Begin a session of an agent. Raises `SessionExists` if the name is taken in the project."""
+        if request.name is not None:
+            check_name(request.name)
+        check_name(request.agent)
+        return await create_session(self.context, request)
+
+    async def send(self, session: str, events: Sequence[Mapping[str, Any]], *, by: str, channel: str) -> tuple[Event, ...]:
+        """Send events in the vendors' form: messages, confirmations, results of custom tools, outcomes, an interrupt."""
+        return await self._sending.send(session, events, by=by, channel=channel)
+
+    async def describe(self, session: str) -> dict[str, Any]:
+        """What a session is, does, waits for and has used."""
+        return await describe_session(self.context, session)
+
+    def follow(self, session: str, after: int = 0) -> AsyncIterator[Event]:
+        """Yield the events of a session, then every new one as it is committed by any process."""
+        return self.context.ledger.follow(session, after=after)
+
+    async def archive_session(self, session: str, *, by: str) -> None:
+        """Keep a session as it is: it takes no more events and is not woken any more."""
+
+        def archive(current: LoadedRuntime) -> SessionDecision[None] | None:
+            refuse_store(current)
+            if current.record.wakes.current:
+                raise UsageProblem(f"Session {session} is at work.", remedy="Interrupt it, or wait until it is idle.")
+            event = NewEvent(type=e.SESSION_ARCHIVED, body={}, actor=by)
+            return None if current.record.is_archived else SessionDecision(None, events=(event,))
+
+        await self.context.unit.update(session, archive)
 
     async def load(self, session: str) -> LoadedRuntime:
         return await self.context.unit.load(session)
@@ -197,11 +230,6 @@ def _describe_policy(tool: str, policy: str, by: str) -> NewEvent:
     if policy not in POLICIES:
         raise UsageProblem(f"{policy!r:.100} is not a policy.", remedy=f"Use one of: {', '.join(POLICIES)}.")
     return NewEvent(type=e.CONFIGURED, body={"policies": {name: policy}}, actor=by)
-
-
-def session_namespace(project: str) -> str:
-    """Names of runtime sessions are unique in a project, apart from those of other kinds."""
-    return f"runtime:{project}"
 
 
 def check_name(name: str) -> None:

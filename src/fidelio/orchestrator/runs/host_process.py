@@ -10,7 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -68,30 +68,39 @@ async def _no_companion() -> AsyncIterator[Callable[[], bool]]:
     yield lambda: False
 
 
+async def _no_work() -> bool:
+    return False
+
+
 async def work_until_idle(
-    context: OrchestratorContext, idle_seconds: float = IDLE_SECONDS, companion: Companion = _no_companion
+    context: OrchestratorContext,
+    idle_seconds: float = IDLE_SECONDS,
+    companion: Companion = _no_companion,
+    has_work: Callable[[], Awaitable[bool]] = _no_work,
 ) -> None:
     """Host agents until none was queued or active for `idle_seconds`. Returns at once if another worker runs.
 
-    The companion runs meanwhile, and the worker does not end while it is busy.
+    The companion runs meanwhile. The worker does not end while it is busy, or while `has_work` says that something is queued.
     Raises `HomeProblem` soon after the home was deleted, once all agents of this process have ended.
     """
     lock = worker_lock(context.home)
     while lock.acquire():
         try:
-            await _host_until_idle(context, idle_seconds, companion)
+            await _host_until_idle(context, idle_seconds, companion, has_work)
         finally:
             lock.release()
         # A worker that was spawned for a new run may have found the lock held and exited, so check once more after the release.
-        if not await has_active_runs(context):
+        if not await has_active_runs(context) and not await has_work():
             return
 
 
-async def _host_until_idle(context: OrchestratorContext, idle_seconds: float, companion: Companion) -> None:
+async def _host_until_idle(
+    context: OrchestratorContext, idle_seconds: float, companion: Companion, has_work: Callable[[], Awaitable[bool]]
+) -> None:
     home, left = context.home, tuple[str, ...]()
     with watch_home(home) as is_there:
         async with AgentHost(context) as host, companion() as is_busy:
-            async for _ in _poll_until_idle(context, host, idle_seconds, is_busy):
+            async for _ in _poll_until_idle(context, host, idle_seconds, is_busy, has_work):
                 if not is_there():
                     left = host.runs
                     break
@@ -114,7 +123,11 @@ async def _end_with_home(context: OrchestratorContext, run: str) -> None:
 
 
 async def _poll_until_idle(
-    context: OrchestratorContext, host: AgentHost, idle_seconds: float, is_busy: Callable[[], bool]
+    context: OrchestratorContext,
+    host: AgentHost,
+    idle_seconds: float,
+    is_busy: Callable[[], bool],
+    has_work: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[None]:
     """Yield repeatedly, until there was nothing to do for `idle_seconds`."""
     loop = asyncio.get_running_loop()
@@ -122,7 +135,7 @@ async def _poll_until_idle(
     while loop.time() - busy_at < idle_seconds:
         await asyncio.sleep(min(_POLL_SECONDS, idle_seconds))
         yield
-        if host.runs or is_busy() or await has_active_runs(context):
+        if host.runs or is_busy() or await has_active_runs(context) or await has_work():
             busy_at = loop.time()
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import format_iso
+from fidelio.ids import new_id
 from fidelio.inbox import APPROVAL, NewRequest, open_request
 from fidelio.ledger.model import NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
-from fidelio.runtime.tools.model import Preparation, ToolDefinition
+from fidelio.runtime.tools.model import Preparation, ToolCall, ToolDefinition
+from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.sandbox.model import SandboxSpec
 
 LIFETIME_MS = 24 * 60 * 60 * 1000
@@ -60,7 +62,7 @@ def request_approval(
     preparation: Preparation,
     spec: SandboxSpec,
     *,
-    call_id: str,
+    call: ToolCall,
     digest: str,
     cwd: str,
     now: int,
@@ -77,9 +79,10 @@ def request_approval(
         "writable": [mount.path for mount in spec.mounts if mount.access == "read_write"],
         "network": spec.network,
         "digest": digest,
+        **({"tool_use_id": call.id, "job": WAKE_JOB, "root": call.record.root or call.session.id} if call.wake else {}),
     }
     # A key is used once per session, and the same call may be asked again after a denial.
-    request = open_request(APPROVAL, f"{digest[:32]}:{call_id}", question, _OPTIONS, detail, expires_at=expires)
+    request = open_request(APPROVAL, f"{digest[:32]}:{new_id('')}", question, _OPTIONS, detail, expires_at=expires)
     body = {
         "request": request.id,
         "digest": digest,
@@ -87,6 +90,7 @@ def request_approval(
         "expires": expires,
         "command": preparation.command,
         "cwd": cwd,
+        **({"tool_use_id": call.id, "wake_id": call.wake, "is_unknown": call.origin.is_repeat} if call.wake else {}),
     }
     return NewApproval(request, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
 

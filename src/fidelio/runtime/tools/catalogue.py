@@ -7,7 +7,7 @@ whatever name was used.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -17,16 +17,20 @@ from fidelio.runtime.permissions.tools import PERMISSION_IMPLEMENTATIONS
 from fidelio.runtime.resources import IMPLEMENTATIONS as RESOURCE_IMPLEMENTATIONS
 from fidelio.runtime.shell import IMPLEMENTATIONS as SHELL_IMPLEMENTATIONS
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
+from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
 from fidelio.runtime.tools.model import Implementation, ToolDefinition
 from fidelio.runtime.tools.parameters import SandboxExecute
 from fidelio.sandbox.actions import ACTIONS, Action
 from fidelio.toolkit import read_arguments
 
+ExtraTool: TypeAlias = tuple[ToolDefinition, Implementation]
+NO_EXTRA: Mapping[str, ExtraTool] = {}
 IMPLEMENTATIONS: Mapping[str, Implementation] = {
     **FILE_IMPLEMENTATIONS,
     **SHELL_IMPLEMENTATIONS,
     **RESOURCE_IMPLEMENTATIONS,
     **PERMISSION_IMPLEMENTATIONS,
+    **META_IMPLEMENTATIONS,
 }
 
 
@@ -46,8 +50,14 @@ class ResolvedCall(msgspec.Struct, frozen=True):
     action: str = ""
 
 
-def resolve_call(tool: str, arguments: Mapping[str, Any], tools: frozenset[str]) -> ResolvedCall:
-    """Find the tool and validate the arguments. `tools` are those that the caller has."""
+def resolve_call(
+    tool: str, arguments: Mapping[str, Any], tools: frozenset[str], extra: Mapping[str, ExtraTool] = NO_EXTRA
+) -> ResolvedCall:
+    """Find the tool and validate the arguments. `tools` are those that the caller has, `extra` those of this session alone."""
+    if tool in extra:
+        own, implementation = extra[tool]
+        given = read_arguments(tool, own.parameters, {"arguments": dict(arguments)})
+        return ResolvedCall(tool, given, own, given, implementation, own.read_only)
     definition = DEFINITIONS.get(tool) if tool in tools else None
     if definition is None:
         raise ToolRefused(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fidelio.runtime.tools import parameters as p
+from fidelio.runtime.tools.meta_definitions import META_TOOLS
 from fidelio.runtime.tools.model import ToolDefinition as Tool
 from fidelio.runtime.tools.shared_definitions import PERMISSION_TOOLS, RESOURCE_TOOLS
 from fidelio.sandbox.actions import ACTIONS
@@ -180,6 +181,7 @@ _SHELL_TOOLS = (
         effects=("memory_write", "sandbox_execute"),
         output=("sessionId", "cwd", "shellState"),
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_set_env",
@@ -191,6 +193,7 @@ _SHELL_TOOLS = (
         effects=("memory_write",),
         output=("sessionId", "key", "env", "shellState"),
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_unset_env",
@@ -201,6 +204,7 @@ _SHELL_TOOLS = (
         effects=("memory_write",),
         output=("sessionId", "key", "env", "shellState"),
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_open",
@@ -211,6 +215,7 @@ _SHELL_TOOLS = (
         effects=_SHELL,
         output=_SHELL_STATE,
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_restart",
@@ -260,6 +265,7 @@ _SHELL_TOOLS = (
         effects=_SHELL,
         output=("sessionId", "closed", "shellId", "shellState"),
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_interrupt",
@@ -270,6 +276,7 @@ _SHELL_TOOLS = (
         effects=_SHELL,
         output=(*_SHELL_STATE, "interrupted"),
         interrupt="cancel",
+        repeatable=True,
     ),
     Tool(
         name="shell_send_input",
@@ -288,7 +295,10 @@ _SHELL_TOOLS = (
 # The tools by which an agent touches a machine.
 SANDBOX_TOOLS: tuple[Tool, ...] = (*_FILES, *_SANDBOX, *_SHELL_TOOLS, *RESOURCE_TOOLS, *PERMISSION_TOOLS)
 SANDBOX_TOOL_NAMES = frozenset(tool.name for tool in SANDBOX_TOOLS)
-DEFINITIONS: Mapping[str, Tool] = {tool.name: tool for tool in SANDBOX_TOOLS}
+# All tools of an agent, and beside them those by which a model reaches the ones that are not declared to it.
+RUNTIME_TOOLS: tuple[Tool, ...] = SANDBOX_TOOLS
+RUNTIME_TOOL_NAMES = frozenset(tool.name for tool in RUNTIME_TOOLS)
+DEFINITIONS: Mapping[str, Tool] = {tool.name: tool for tool in (*RUNTIME_TOOLS, *META_TOOLS)}
 # The tool that an action of the sandbox is.
 TOOL_OF_ACTION = {
     "read_text": "read",

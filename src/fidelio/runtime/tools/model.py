@@ -18,6 +18,7 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, PutDocument
 from fidelio.ledger.unit_of_work import LoadedSession, UnitOfWork
+from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
 from fidelio.runtime.ports import RuntimePorts
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
@@ -42,7 +43,7 @@ Group = Literal[
     "meta",
 ]
 # The groups whose tools need to know the sandbox of the session.
-SANDBOX_GROUPS: frozenset[Group] = frozenset({"files", "shell", "sandbox", "resources"})
+SANDBOX_GROUPS: frozenset[Group] = frozenset({"files", "shell", "sandbox", "resources", "permissions"})
 
 HIDDEN = "(not recorded)"
 
@@ -68,6 +69,8 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     is_gated: bool = False
     interrupt: Literal["block", "cancel"] = "block"
     ownership: Literal["managed", "mcp", "custom"] = "managed"
+    # Whether a second effect is the same as the first one: after a crash nobody has to be asked.
+    repeatable: bool = False
     # Arguments whose values no event and no request may hold.
     secrets: tuple[str, ...] = ()
 
@@ -123,6 +126,26 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
 
 
+class CallOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call of a model comes from: its `agent.tool_use` is on record already, with this id.
+
+    `assignment` is the job of the wake: every commit fails if another worker has claimed it. `grade` asks a model for a
+    verdict, within the budget of the session.
+    """
+
+    wake: str = ""
+    tool_use: str = ""
+    # An earlier attempt began and nobody knows how it ended: a person decides, unless the tool can be repeated.
+    is_repeat: bool = False
+    # Why the input of the model cannot be read; the call is refused with it.
+    problem: str = ""
+    assignment: Assignment | None = None
+    grade: Callable[[ModelRequest], Awaitable[ModelReply]] | None = None
+
+
+NO_WAKE = CallOrigin()
+
+
 class ToolCall(msgspec.Struct):
     """A call of a tool. `noted` collects what happens meanwhile, for the next commit."""
 
@@ -138,10 +161,10 @@ class ToolCall(msgspec.Struct):
     sandbox: SandboxState | None = None
     # Whether the intent is on record, so that only the result is missing.
     has_intent: bool = False
-    # The wake that the call is part of, and its job: every commit then fails if another worker has claimed it. Both are empty for
-    # the call of an external client.
-    wake: str = ""
-    assignment: Assignment | None = None
+    # The wake that the call is part of; empty for the call of an external client.
+    origin: CallOrigin = msgspec.field(default_factory=lambda: NO_WAKE)
+    # Builds the specification of the sandbox, for a tool that needs one only sometimes.
+    build_spec: Callable[[RuntimeContext, LoadedRuntime], Awaitable[SandboxSpec]] | None = None
     # The record when the call began.
     before: RuntimeRecord = msgspec.field(default_factory=RuntimeRecord)
 
@@ -152,8 +175,14 @@ class ToolCall(msgspec.Struct):
     def record(self) -> RuntimeRecord:
         return self.session.record
 
+    @property
+    def wake(self) -> str:
+        return self.origin.wake
+
     async def start_sandbox(self) -> SandboxState:
         """The live sandbox; that it was started or restarted is noted."""
+        if not self.spec.session and self.build_spec is not None:
+            self.spec = await self.build_spec(self.context, self.session)
         if self.sandbox is None:
             self.sandbox = await self.context.sandboxes.start(self.spec)
             if self.sandbox.incarnation != self.record.sandbox.incarnation:

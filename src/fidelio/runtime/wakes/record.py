@@ -11,12 +11,16 @@ from msgspec.structs import replace
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 
+# The kind of the jobs that wakes are, and the key under which at most one of a session waits.
+WAKE_JOB = "runtime.wake"
+WAKE_KEY = "wake"
 DAY_MS = 24 * 60 * 60 * 1000
 SUMMARY = 400
 
 Priority = Literal["low", "normal", "high"]
-# `requested`: the model has asked for it. `started`: its effect may have happened. `waiting`: for a person or a caller.
-CallState = Literal["requested", "started", "waiting", "custom"]
+# `requested`: the model has asked for it. `started`: its effect may have happened. `waiting`: for a person. `custom`: for the
+# caller, who carries it out; `answered`: the result came through the inbox.
+CallState = Literal["requested", "started", "waiting", "custom", "answered"]
 
 
 class QueuedWake(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,11 +80,14 @@ class WakeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     current: str = ""
     started_at: int = 0
+    started_seq: int = 0
     last: str = ""
     count: int = 0
     processed_seq: int = 0
     pending: int = 0
+    # The newest interrupt, and the newest that was carried out.
     interrupt_seq: int = 0
+    interrupted_seq: int = 0
     queued: tuple[QueuedWake, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     open_calls: tuple[OpenCall, ...] = ()
@@ -125,7 +132,7 @@ def _receive(wakes: WakeRecord, _: RecordEvent) -> WakeRecord:
 
 
 def _interrupt(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
-    return replace(wakes, pending=wakes.pending + 1, interrupt_seq=event.seq)
+    return replace(wakes, interrupt_seq=event.seq)
 
 
 def _start_span(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
@@ -139,6 +146,7 @@ def _start_span(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
         wakes,
         current=body["wake_id"],
         started_at=event.time,
+        started_seq=event.seq,
         count=wakes.count + 1,
         processed_seq=body.get("processed_seq", wakes.processed_seq),
         pending=body.get("still_pending", 0),
@@ -197,6 +205,15 @@ def _wait_for_approval(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return _change_call(wakes, body.get("tool_use_id", ""), state="waiting", request=body["request"], is_unknown=unknown)
 
 
+def _request_custom_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    return _change_call(wakes, event.body["tool_use_id"], request=event.body["request"])
+
+
+def _answer(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    call = next((call for call in wakes.open_calls if call.request == event.body.get("request")), None)
+    return wakes if call is None or call.state != "custom" else _change_call(wakes, call.id, state="answered")
+
+
 def _change_call(wakes: WakeRecord, tool_use: str, **changes: Any) -> WakeRecord:
     calls = tuple(replace(call, **changes) if call.id == tool_use else call for call in wakes.open_calls)
     return replace(wakes, open_calls=calls)
@@ -225,7 +242,8 @@ def _set_schedule(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 
 def _idle(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
-    return replace(wakes, stop_reason=event.body["stop_reason"]["type"])
+    handled = event.body.get("interrupt_seq", wakes.interrupted_seq)
+    return replace(wakes, stop_reason=event.body["stop_reason"]["type"], interrupted_seq=handled)
 
 
 def _end_request(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
@@ -265,6 +283,7 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.CUSTOM_TOOL_USE: _use_tool,
     e.TOOL_RESULT: _finish_call,
     e.USER_TOOL_RESULT: _finish_call,
+    e.CUSTOM_TOOL_REQUESTED: _request_custom_tool,
     e.WAKE_QUEUED: _queue,
     e.WAKES_CANCELLED: _cancel,
     e.SCHEDULE_SET: _set_schedule,
@@ -275,5 +294,6 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
 # Events that other parts of the record are folded from too.
 SHARED_WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.APPROVAL_REQUESTED: _wait_for_approval,
+    e.REQUEST_ANSWERED: _answer,
     e.ENDED: _terminate,
 }

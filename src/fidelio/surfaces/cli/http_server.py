@@ -86,6 +86,7 @@ def run_server(
             await application.workflows()
             await application.keep_anchoring(schedule)
             await application.host_sandboxes()
+            await application.host_runtime()
 
             async def welcome(url: str) -> None:
                 _print_welcome(url, cli.program, token)

@@ -1,0 +1,101 @@
+"""What the application binds for the agent runtime: models, skills, workflows, and the workers that carry out wakes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from fidelio.clock import now_ms
+from fidelio.errors import SessionNotFound
+from fidelio.ledger import Ledger
+from fidelio.ledger.model import Session
+from fidelio.locks import is_hosted
+from fidelio.orchestrator.runs.host_process import spawn_worker
+from fidelio.providers.registry import Providers, open_providers
+from fidelio.runtime.ports import ActivityStatus, RuntimePorts
+from fidelio.runtime.service import RuntimeContext, RuntimeService
+from fidelio.runtime.wakes.record import WAKE_JOB
+from fidelio.runtime.wakes.wake import OnSessionText, WakeRunner
+from fidelio.runtime.wakes.worker import keep_working
+from fidelio.sandbox.port import Sandboxes
+from fidelio.settings import Settings
+from fidelio.tokens.keyring import KeyRing
+
+# The newest workflow sessions that are looked at for one of a workflow.
+_MAX_SESSIONS = 200
+Companion = Callable[[], AbstractAsyncContextManager[Callable[[], bool]]]
+
+
+def open_runtime(
+    ledger: Ledger, settings: Settings, sandboxes: Sandboxes, open_keys: Callable[[], KeyRing]
+) -> tuple[RuntimeService, Providers]:
+    """The service of runtime sessions with everything that `app` binds. The providers are closed by the caller."""
+    providers = open_providers(models=settings.home.path / "models.yaml")
+    workflows = WorkflowActivities(ledger)
+    ports = RuntimePorts(models=providers, find_activity=workflows.find)
+    return RuntimeService(RuntimeContext(ledger, now_ms, settings.home, sandboxes, open_keys, ports)), providers
+
+
+@asynccontextmanager
+async def host_runtime(service: RuntimeService, on_text: OnSessionText | None = None) -> AsyncIterator[Callable[[], bool]]:
+    """Carry out wakes in this process during the block. Yields a function that says whether one is under way."""
+    async with keep_working(WakeRunner(service.context, on_text=on_text)) as worker:
+        yield lambda: worker.is_busy
+
+
+async def has_queued_wakes(ledger: Ledger) -> bool:
+    return await ledger.next_due((WAKE_JOB,)) is not None
+
+
+async def start_worker_for_wakes(ledger: Ledger, settings: Settings) -> None:
+    """Start the background worker if a wake is queued and no process hosts this home. It ends at once if another one runs."""
+    if await has_queued_wakes(ledger) and not is_hosted(settings.home):
+        own = settings.ledger == str(settings.home.ledger)
+        spawn_worker(settings.home, ledger=None if own else settings.ledger)
+
+
+@asynccontextmanager
+async def combine(*companions: Companion) -> AsyncIterator[Callable[[], bool]]:
+    """Other work of a process, all at once. It is busy while any of them is."""
+    async with AsyncExitStack() as stack:
+        checks = [await stack.enter_async_context(companion()) for companion in companions]
+        yield lambda: any(check() for check in checks)
+
+
+class WorkflowActivities:
+    """Answers from the ledger whether a workflow session, or an activity of it, was completed.
+
+    A check names a session, or a workflow: then the newest session of it counts that began after `since`.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def find(self, check: Mapping[str, Any], _project: str) -> ActivityStatus:
+        workflow, activity = str(check.get("workflow") or ""), str(check.get("activity") or "")
+        session = await self._find_session(str(check.get("session") or ""), workflow, int(check.get("since") or 0))
+        if session is None:
+            named = check.get("session") or f"of the workflow {workflow}"
+            return ActivityStatus(is_completed=False, reason=f"There is no workflow session {named}.")
+        if not activity:
+            reason = f"The status of the workflow session {session.id} is {session.status}."
+            return await self._cite(session, session.status == "completed", reason)
+        is_done = activity in session.record.get("completed", ())
+        words = "was" if is_done else "was not"
+        return await self._cite(session, is_done, f"The activity {activity} {words} completed in session {session.id}.")
+
+    async def _find_session(self, name: str, workflow: str, since: int) -> Session | None:
+        if name:
+            try:
+                found = await self._ledger.session(name)
+            except SessionNotFound:
+                return None
+            return found if found.kind == "workflow" and workflow in ("", found.record.get("workflow")) else None
+        page = await self._ledger.sessions(kind="workflow", limit=_MAX_SESSIONS)
+        listed = (session for session in page.items if session.created_at >= since)
+        return next((session for session in listed if session.record.get("workflow") == workflow), None)
+
+    async def _cite(self, session: Session, is_completed: bool, reason: str) -> ActivityStatus:
+        events = await self._ledger.events(session.id, after=session.last_seq - 1, limit=1)
+        return ActivityStatus(is_completed=is_completed, reason=reason, citation=events[0].id if events else "")

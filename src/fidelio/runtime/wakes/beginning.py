@@ -1,0 +1,99 @@
+"""The beginning of a wake: what was sent, why the session wakes, and the notes of the runtime, in one message for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fidelio.ledger.model import Event
+from fidelio.runtime import events as e
+from fidelio.runtime.wakes import ending
+from fidelio.runtime.wakes.content import join_texts, store_content
+from fidelio.runtime.wakes.preparation import Prepared
+from fidelio.runtime.wakes.prompt import describe_reasons, describe_rejected, render_notes, text_block
+from fidelio.runtime.wakes.rules import Answered, Fresh
+from fidelio.runtime.wakes.updates import WakeUpdates
+
+# The events of a single wake; what is left is for the next one.
+MAX_EVENTS = 100
+
+
+class Beginning:
+    """Commits the beginning of a wake."""
+
+    def __init__(self, updates: WakeUpdates, prepared: Prepared) -> None:
+        self._updates, self._prepared = updates, prepared
+        self._context = updates.context
+
+    async def commit(self, wake: str, plan: Fresh | Answered) -> None:
+        if isinstance(plan, Answered):
+            await self._updates.commit(ending.start_wake(wake, {"summary": "Answers have arrived.", "resumes": True}))
+            return
+        received = await self._load_pending()
+        record, now = self._updates.record, self._context.clock()
+        wakes = record.wakes
+        lines = [*describe_reasons(plan, now=now), *describe_rejected(wakes.rejected)]
+        notes = [] if plan.goes_on and not received else await self._build_notes(received)
+        own = [text_block("\n".join(lines))] if lines else []
+        noted = [text_block(render_notes(notes))] if notes else []
+        stored = store_content([*own, *noted])
+        content = [block for event in received for block in _read_content(event)]
+        body = {
+            "summary": _summarize(plan, received),
+            "messages": len(received),
+            "processed_seq": received[-1].seq if received else wakes.processed_seq,
+            "still_pending": wakes.pending - len(received),
+            "consumed": [queued.id for queued in plan.wakes],
+            "input": [*content, *stored.content],
+        }
+        digests = (*_find_digests(content), *stored.digests)
+        await self._updates.commit(ending.start_wake(wake, body, digests), blobs=stored.blobs)
+
+    async def _load_pending(self) -> tuple[Event, ...]:
+        record = self._updates.record
+        if not record.wakes.pending:
+            return ()
+        return await self._context.ledger.events(
+            self._updates.loaded.id,
+            after=record.wakes.processed_seq,
+            types=(e.USER_MESSAGE, e.USER_OUTCOME),
+            limit=MAX_EVENTS,
+        )
+
+    async def _build_notes(self, received: tuple[Event, ...]) -> list[str]:
+        return []
+
+
+def _read_content(event: Event) -> Iterable[dict[str, Any]]:
+    """What the model reads of an event that was sent to it."""
+    body = event.body
+    if event.type == e.USER_OUTCOME:
+        return [text_block(_describe_outcome(body))]
+    content: list[dict[str, Any]] = body.get("content", [])
+    return content
+
+
+def _describe_outcome(body: Mapping[str, Any]) -> str:
+    criteria = [f"- {item['text']}" for item in body.get("criteria", ())]
+    lines = [f"The person has defined the outcome {body.get('title', '')!r}.", body.get("detail", ""), *criteria]
+    closing = "It is checked when you stop. Work until every criterion is met."
+    return "\n".join(line for line in (*lines, closing) if line)
+
+
+def _find_digests(content: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for block in content:
+        stored = block.get("stored") or block.get("source", {}).get("stored") or {}
+        if digest := stored.get("blob"):
+            yield digest
+
+
+def _summarize(plan: Fresh, received: tuple[Event, ...]) -> str:
+    reasons = [wake.reason for wake in plan.wakes] + [f"schedule {schedule.name}" for schedule in plan.schedules]
+    sent = [f"{len(received)} pending events"] if received else []
+    return f"Woken by {', '.join([*sent, *reasons])}."[:300]
+
+
+def newest_message(received: tuple[Event, ...]) -> str:
+    """The text of the newest message, for cues."""
+    messages = [join_texts(event.body.get("content", [])) for event in received if event.type == e.USER_MESSAGE]
+    return messages[-1] if messages else ""

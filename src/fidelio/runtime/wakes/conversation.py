@@ -1,0 +1,200 @@
+"""The conversation of a session, rebuilt from its events.
+
+The events are the only memory of it: a wake that goes on in another process, or after a crash, sends the model exactly what was
+sent before, so nothing is asked twice and the vendor's prompt cache still fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from fidelio.ledger import Ledger
+from fidelio.ledger.long_text import load_text
+from fidelio.ledger.model import Event
+from fidelio.ledger.paging import event_pages
+from fidelio.providers.model import (
+    Block,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from fidelio.runtime import events as e
+
+TYPES = (
+    e.SPAN_STARTED,
+    e.AGENT_MESSAGE,
+    e.AGENT_THINKING,
+    e.TOOL_USE,
+    e.CUSTOM_TOOL_USE,
+    e.TOOL_RESULT,
+    e.USER_TOOL_RESULT,
+    e.CONTEXT_COMPACTED,
+)
+LOST = "The content of this part was deleted from the record."
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A block of the conversation with the event that it comes from. `turn` is that of the model's reply, 0 for the user's."""
+
+    role: str
+    block: Block
+    seq: int
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """The conversation so far. `last_text` is the whole text of the model's last reply, if no tool was called after it."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(_merge(self.parts))
+
+    @property
+    def characters(self) -> int:
+        return sum(count_characters(part.block) for part in self.parts)
+
+    @property
+    def last_text(self) -> str:
+        """The text of the model's reply with which the conversation ends; empty if it ends with something else."""
+        texts = []
+        for part in reversed(self.parts):
+            if part.role != "assistant" or isinstance(part.block, ToolUseBlock):
+                break
+            if isinstance(part.block, TextBlock):
+                texts.append(part.block.text)
+        return "\n".join(reversed(texts))
+
+    @property
+    def ends_with_reply(self) -> bool:
+        """Whether the model has answered without calling a tool."""
+        return bool(self.parts) and self.parts[-1].role == "assistant" and not isinstance(self.parts[-1].block, ToolUseBlock)
+
+
+async def load_conversation(ledger: Ledger, session: str, *, after: int = 0) -> Conversation:
+    """Read the conversation after an event, which is that of the last compaction."""
+    summary: list[Part] = []
+    parts: list[Part] = []
+    async for page in event_pages(ledger, session, after=after, types=TYPES):
+        for event in page:
+            if event.type == e.CONTEXT_COMPACTED:
+                # It stands for what was before `after`, although it was written later.
+                summary = await _read(ledger, event)
+            else:
+                parts += await _read(ledger, event)
+    return Conversation((*summary, *parts))
+
+
+async def _read(ledger: Ledger, event: Event) -> list[Part]:
+    body = event.body
+    if event.type in (e.SPAN_STARTED, e.CONTEXT_COMPACTED):
+        return [Part("user", block, event.seq) for block in await _read_blocks(ledger, body.get("input"))]
+    # A call of an external client is no part of the conversation.
+    if event.type not in (e.TOOL_RESULT, e.USER_TOOL_RESULT) and not event.redacted and "wake_id" not in body:
+        return []
+    if event.type == e.AGENT_MESSAGE:
+        return [Part("assistant", TextBlock(await _read_message(ledger, body)), event.seq)]
+    if event.type == e.AGENT_THINKING:
+        return [
+            Part("assistant", ThinkingBlock(await load_text(ledger, body.get("text")), body.get("signature", "")), event.seq)
+        ]
+    if event.type in (e.TOOL_USE, e.CUSTOM_TOOL_USE):
+        return [Part("assistant", await _read_use(ledger, body), event.seq)] if "id" in body else []
+    return await _read_result(ledger, event, body)
+
+
+async def _read_message(ledger: Ledger, body: Mapping[str, Any]) -> str:
+    texts = [await load_text(ledger, item.get("stored")) if "stored" in item else item.get("text", "") for item in _items(body)]
+    whole = "\n".join([*texts, *([body["directive"]] if body.get("directive") else [])])
+    return whole or LOST
+
+
+async def _read_use(ledger: Ledger, body: Mapping[str, Any]) -> ToolUseBlock:
+    raw = await load_text(ledger, body.get("input"))
+    try:
+        arguments = msgspec.json.decode(raw or "{}", type=dict[str, Any])
+    except msgspec.MsgspecError:
+        arguments = {}
+    return ToolUseBlock(body["id"], body.get("name", ""), arguments)
+
+
+async def _read_result(ledger: Ledger, event: Event, body: Mapping[str, Any]) -> list[Part]:
+    name = body.get("tool_use_id") or body.get("custom_tool_use_id")
+    if not name:
+        return []
+    if event.type == e.USER_TOOL_RESULT:
+        blocks = await _read_blocks(ledger, body.get("content"))
+        content = tuple(block for block in blocks if isinstance(block, TextBlock | ImageBlock))
+    else:
+        content = (TextBlock(await load_text(ledger, body.get("result")) or LOST),)
+    return [Part("user", ToolResultBlock(name, content or (TextBlock("(empty)"),), bool(body.get("is_error"))), event.seq)]
+
+
+def _items(body: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    content = body.get("content")
+    return [item for item in content if isinstance(item, Mapping)] if isinstance(content, list) else []
+
+
+async def _read_blocks(ledger: Ledger, content: Any) -> list[Block]:
+    """Blocks of stored content: texts, which may be stored apart, and images."""
+    blocks: list[Block] = []
+    for item in _items({"content": content}):
+        if item.get("type") == "image":
+            source = item.get("source") or {}
+            data = await load_text(ledger, source["stored"]) if "stored" in source else source.get("data", "")
+            blocks.append(ImageBlock(source.get("media_type", "image/png"), data))
+        elif text := (await load_text(ledger, item["stored"]) if "stored" in item else item.get("text", "")):
+            blocks.append(TextBlock(text))
+    return blocks
+
+
+def _merge(parts: Iterable[Part]) -> Iterable[Message]:
+    """Messages of alternating roles. Results of tools come first in a message of the user, as the vendors want them.
+
+    A result whose call is not in the conversation any more, and a call without a result, would be refused by the vendors.
+    """
+    kept = _drop_unpaired(tuple(parts))
+    role, blocks = "", list[Block]()
+    for part in kept:
+        if part.role != role and blocks:
+            yield _to_message(role, blocks)
+            blocks = []
+        role = part.role
+        blocks.append(part.block)
+    if blocks:
+        yield _to_message(role, blocks)
+
+
+def _drop_unpaired(parts: tuple[Part, ...]) -> list[Part]:
+    calls = {part.block.id for part in parts if isinstance(part.block, ToolUseBlock)}
+    results = {part.block.tool_use_id for part in parts if isinstance(part.block, ToolResultBlock)}
+    return [part for part in parts if _is_paired(part.block, calls, results)]
+
+
+def _is_paired(block: Block, calls: set[str], results: set[str]) -> bool:
+    if isinstance(block, ToolUseBlock):
+        return block.id in results
+    return not isinstance(block, ToolResultBlock) or block.tool_use_id in calls
+
+
+def _to_message(role: str, blocks: list[Block]) -> Message:
+    if role == "assistant":
+        return Message("assistant", tuple(blocks))
+    return Message("user", tuple(sorted(blocks, key=lambda block: not isinstance(block, ToolResultBlock))))
+
+
+def count_characters(block: Block) -> int:
+    """Characters that a block takes of the context. An image counts as a vendor's usual 1,600 tokens."""
+    if isinstance(block, TextBlock | ThinkingBlock):
+        return len(block.text)
+    if isinstance(block, ToolUseBlock):
+        return len(block.name) + len(msgspec.json.encode(block.input))
+    if isinstance(block, ToolResultBlock):
+        return sum(count_characters(inner) for inner in block.content)
+    return 6_400

@@ -1,0 +1,186 @@
+"""The loop directive: how an agent says at the end of its answer what happens next. Pure.
+
+It is a JSON object between `<fidelio-loop>` and `</fidelio-loop>`. The last one counts; the rest of the text is the message.
+Nothing in it is dropped silently: what is not accepted is told to the model in its next wake.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.ledger.long_text import sanitize_text
+from fidelio.runtime.wakes.record import Priority
+
+OPENING, CLOSING = "<fidelio-loop>", "</fidelio-loop>"
+MAX_WAKES = 3
+MAX_DELAY_SECONDS = 86_400
+MAX_LEARNINGS = 3
+DEFAULT_FOLLOW_UP_SECONDS = 300
+SUMMARY_LENGTH = 400
+REASON_LENGTH = 200
+_FIELDS = frozenset({"outcome", "summary", "followUpSeconds", "queuedWakes", "learnings", "customToolRequest"})
+_SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)", re.DOTALL)
+
+
+class WakeRequest(msgspec.Struct, frozen=True):
+    """A later wake that the agent asks for."""
+
+    reason: str
+    delay_seconds: int
+    note: str = ""
+    key: str = ""
+    priority: Priority = "normal"
+
+
+class CustomToolRequest(msgspec.Struct, frozen=True):
+    """A tool of the caller that the agent wants to be carried out."""
+
+    name: str
+    input: Mapping[str, Any]
+
+
+class Directive(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens after the wake. `rejected` names every field that was not accepted, and why."""
+
+    outcome: Literal["continue", "sleep"] = "sleep"
+    summary: str = ""
+    follow_up_seconds: int = DEFAULT_FOLLOW_UP_SECONDS
+    wakes: tuple[WakeRequest, ...] = ()
+    learnings: tuple[Mapping[str, Any], ...] = ()
+    custom_tool: CustomToolRequest | None = None
+    rejected: tuple[str, ...] = ()
+
+
+class ParsedReply(msgspec.Struct, frozen=True):
+    """A reply without its directive. `raw` is the directive with its tags, as the model wrote it."""
+
+    message: str
+    raw: str
+    directive: Directive
+
+
+def parse_reply(text: str) -> ParsedReply:
+    """Split a reply into message and directive. Without a directive the agent sleeps, and its first sentence is the summary."""
+    # A linear scan: a pattern over a text of a model could take quadratic time.
+    end = text.rfind(CLOSING)
+    start = text.rfind(OPENING, 0, end) if end >= 0 else -1
+    if start < 0:
+        return ParsedReply(text.strip(), "", Directive(summary=summarize(text)))
+    after = end + len(CLOSING)
+    message = f"{text[:start].rstrip()}\n{text[after:].lstrip()}".strip()
+    raw = text[start:after]
+    return ParsedReply(message, raw, _read(text[start + len(OPENING) : end], message))
+
+
+def summarize(text: str) -> str:
+    """The first sentence of a text, shortened."""
+    line = " ".join(text.split())[: SUMMARY_LENGTH * 2]
+    found = _SENTENCE.match(line)
+    return (found.group(1) if found else line)[:SUMMARY_LENGTH]
+
+
+def _read(raw: str, message: str) -> Directive:
+    fallback = summarize(message)
+    try:
+        data = msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        return Directive(summary=fallback, rejected=(f"The directive is not valid JSON: {error}.",))
+    if not isinstance(data, dict):
+        return Directive(summary=fallback, rejected=("The directive is not a JSON object.",))
+    rejected = [f"{name[:80]}: unknown field." for name in data if name not in _FIELDS]
+    wakes = tuple(_read_wakes(data.get("queuedWakes"), rejected))
+    return Directive(
+        outcome=_read_outcome(data.get("outcome"), rejected),
+        summary=_read_summary(data.get("summary"), rejected) or fallback,
+        follow_up_seconds=_read_follow_up(data.get("followUpSeconds"), rejected),
+        wakes=wakes,
+        learnings=tuple(_read_learnings(data.get("learnings"), rejected)),
+        custom_tool=_read_custom_tool(data.get("customToolRequest"), rejected),
+        rejected=tuple(sanitize_text(text)[:300] for text in rejected[:20]),
+    )
+
+
+def _read_outcome(value: Any, rejected: list[str]) -> Literal["continue", "sleep"]:
+    if value not in ("continue", "sleep", None):
+        rejected.append("outcome: use continue or sleep; sleep was taken.")
+    return "continue" if value == "continue" else "sleep"
+
+
+def _read_summary(value: Any, rejected: list[str]) -> str:
+    if value is not None and not isinstance(value, str):
+        rejected.append("summary: not a text.")
+    return " ".join(value.split())[:SUMMARY_LENGTH] if isinstance(value, str) else ""
+
+
+def _read_follow_up(value: Any, rejected: list[str]) -> int:
+    seconds = _read_seconds(value)
+    if value is not None and seconds is None:
+        rejected.append("followUpSeconds: not a number above 0.")
+    return DEFAULT_FOLLOW_UP_SECONDS if seconds is None else seconds
+
+
+def _read_seconds(value: Any) -> int | None:
+    """Whole seconds from 1 to the longest delay; None for anything that is no positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        return None
+    return max(1, min(MAX_DELAY_SECONDS, math.floor(value)))
+
+
+def _read_list(value: Any, name: str, most: int, rejected: list[str]) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        rejected.append(f"{name}: not a list.")
+        return []
+    if len(value) > most:
+        rejected.append(f"{name}: only the first {most} of {len(value)} were taken.")
+    return value[:most]
+
+
+def _read_wakes(value: Any, rejected: list[str]) -> Iterator[WakeRequest]:
+    for number, item in enumerate(_read_list(value, "queuedWakes", MAX_WAKES, rejected), 1):
+        reason = item.get("reason") if isinstance(item, dict) else None
+        seconds = _read_seconds(item.get("delaySeconds")) if isinstance(item, dict) else None
+        if not isinstance(reason, str) or not reason.strip() or seconds is None:
+            rejected.append(f"queuedWakes {number}: it needs a reason and a delaySeconds above 0.")
+            continue
+        if item["delaySeconds"] > MAX_DELAY_SECONDS:
+            rejected.append(f"queuedWakes {number}: the delay was reduced to 24 hours.")
+        priority = item.get("priority", "normal")
+        if priority not in ("low", "normal", "high"):
+            rejected.append(f"queuedWakes {number}: priority is low, normal or high; normal was taken.")
+            priority = "normal"
+        yield WakeRequest(
+            _shorten(reason), seconds, _shorten(item.get("note", "")), _shorten(item.get("dedupeKey", "")), priority
+        )
+
+
+def _shorten(value: Any) -> str:
+    return sanitize_text(" ".join(value.split()))[:REASON_LENGTH] if isinstance(value, str) else ""
+
+
+def _read_learnings(value: Any, rejected: list[str]) -> Iterator[Mapping[str, Any]]:
+    for number, item in enumerate(_read_list(value, "learnings", MAX_LEARNINGS, rejected), 1):
+        texts = [item.get(name) for name in ("title", "detail")] if isinstance(item, dict) else [None]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            rejected.append(f"learnings {number}: it needs a title and a detail.")
+            continue
+        yield item
+
+
+def _read_custom_tool(value: Any, rejected: list[str]) -> CustomToolRequest | None:
+    if value is None:
+        return None
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or not name.strip():
+        rejected.append("customToolRequest: it needs a name.")
+        return None
+    given = value.get("input")
+    if given is not None and not isinstance(given, dict):
+        rejected.append("customToolRequest: input is not an object; an empty one was taken.")
+    return CustomToolRequest(name.strip()[:64], given if isinstance(given, dict) else {})

@@ -1,0 +1,135 @@
+"""Carries out the tool calls of a model's turn.
+
+Which calls have no result yet is read from the record, so a round goes on after a pause or a crash as if nothing had happened.
+Calls that only read run side by side, the others one after the other, in the order of the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fidelio.errors import SandboxError
+from fidelio.providers.model import ToolUseBlock
+from fidelio.retry import cancel_tasks
+from fidelio.runtime.calls import CallOutcome, Calls
+from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.specs import build_spec
+from fidelio.runtime.tools.catalogue import ExtraTool
+from fidelio.runtime.tools.definitions import DEFINITIONS
+from fidelio.runtime.tools.meta import unwrap
+from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext
+from fidelio.runtime.wakes.model_calls import WakeInterrupted
+from fidelio.runtime.wakes.record import OpenCall
+from fidelio.runtime.wakes.rules import is_ready
+
+MAX_PARALLEL = 8
+# How long a command gets to end by itself after an interrupt, before its sandbox is stopped.
+INTERRUPT_SECONDS = 0.5
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """The tools of a session: the names of ours, and those of MCP servers."""
+
+    tools: frozenset[str]
+    extra: Mapping[str, ExtraTool] = msgspec.field(default_factory=dict)
+
+
+class Rounds:
+    """The tool calls of a wake."""
+
+    def __init__(
+        self, context: RuntimeContext, calls: Calls, offer: Offer, origin: CallOrigin, interrupt: asyncio.Event
+    ) -> None:
+        self._context, self._calls, self._offer = context, calls, offer
+        self._origin, self._interrupt = origin, interrupt
+
+    async def carry_out(self, session: LoadedRuntime, uses: Mapping[str, ToolUseBlock]) -> None:
+        """Carry out every open call that can go on. `uses` are the calls of the turn by id. Raises `WakeInterrupted`."""
+        ready = find_ready(session.record, now=self._context.clock())
+        for group in split_parallel([(call, uses[call.id]) for call in ready if call.id in uses]):
+            tasks = [asyncio.create_task(self._carry_out(session.id, call, use)) for call, use in group]
+            await self._wait(session, tasks, group)
+
+    async def _carry_out(self, session: str, call: OpenCall, use: ToolUseBlock) -> CallOutcome:
+        name, arguments = unwrap(use.name, use.input)
+        is_repeat = call.state == "started" or call.is_unknown
+        origin = msgspec.structs.replace(self._origin, tool_use=call.id, is_repeat=is_repeat, problem=use.problem)
+        offer = self._offer
+        return await self._calls.carry_out(
+            session, name, arguments, tools=offer.tools, extra=offer.extra, waits=False, origin=origin
+        )
+
+    async def _wait(
+        self,
+        session: LoadedRuntime,
+        tasks: Sequence[asyncio.Task[CallOutcome]],
+        group: Sequence[tuple[OpenCall, ToolUseBlock]],
+    ) -> None:
+        """Wait for calls. After an interrupt, tools that can be cancelled are stopped, and the others finish."""
+        watcher = asyncio.create_task(self._interrupt.wait())
+        try:
+            working: set[asyncio.Task[CallOutcome]] = set(tasks)
+            while working and not watcher.done():
+                done, _ = await asyncio.wait({*working, watcher}, return_when=asyncio.FIRST_COMPLETED)
+                working -= done
+            if working:
+                await self._stop(session, working, can_cancel=all(_can_cancel(use) for _, use in group))
+        finally:
+            await cancel_tasks(watcher, *tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+        if self._interrupt.is_set():
+            raise WakeInterrupted
+
+    async def _stop(self, session: LoadedRuntime, working: set[asyncio.Task[CallOutcome]], *, can_cancel: bool) -> None:
+        """Stop what runs in the sandbox. The calls then return with what really happened, which is recorded."""
+        if not can_cancel:
+            await asyncio.wait(working)
+            return
+        if session.record.shell.is_open or session.record.sandbox.incarnation:
+            await self._interrupt_shell(session)
+            _, working = await asyncio.wait(working, timeout=INTERRUPT_SECONDS)
+            if working:
+                await self._context.sandboxes.stop(session.id)
+        if working:
+            await asyncio.wait(working, timeout=INTERRUPT_SECONDS)
+
+    async def _interrupt_shell(self, session: LoadedRuntime) -> None:
+        try:
+            spec = await build_spec(self._context, session)
+            await self._context.sandboxes.call(spec, "interrupt_persistent_shell", {}, timeout=INTERRUPT_SECONDS)
+        except SandboxError:
+            # There is no shell, or it does not answer: the sandbox is stopped next.
+            return
+
+
+def find_ready(record: RuntimeRecord, *, now: int) -> tuple[OpenCall, ...]:
+    return tuple(call for call in record.wakes.open_calls if is_ready(record, call, now=now))
+
+
+def split_parallel(
+    calls: Sequence[tuple[OpenCall, ToolUseBlock]],
+) -> list[list[tuple[OpenCall, ToolUseBlock]]]:
+    """Groups of calls that may run side by side. A call that changes something is a group of its own."""
+    groups: list[list[tuple[OpenCall, ToolUseBlock]]] = []
+    for item in calls:
+        if groups and _only_reads(item[1]) and _only_reads(groups[-1][0][1]) and len(groups[-1]) < MAX_PARALLEL:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
+
+
+def _only_reads(use: ToolUseBlock) -> bool:
+    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
+    return definition is not None and definition.read_only
+
+
+def _can_cancel(use: ToolUseBlock) -> bool:
+    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
+    # Tools of MCP servers are stopped; they are not in the table.
+    return definition is None or definition.interrupt == "cancel"

@@ -1,0 +1,284 @@
+"""A wake: one bounded activation of a session.
+
+Claimed as a job, it reads what is pending, calls the model with tools in rounds, and commits the end with status, queued wakes
+and memory in one transaction. Every turn of the model is on record before its calls are carried out, and every call before its
+effect. So a wake that a process did not finish is finished by the next one, from the record alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import SystemRandom
+
+from msgspec.structs import replace
+
+from fidelio.errors import FidelioError, SessionNotFound
+from fidelio.ids import new_id
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.long_text import json_text, store_text
+from fidelio.ledger.model import Change, Completion, NewEvent
+from fidelio.providers.model import (
+    ModelProblem,
+    ModelReply,
+    ModelRequest,
+    OnText,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+)
+from fidelio.runtime import events as e
+from fidelio.runtime.calls import Calls
+from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext, event
+from fidelio.runtime.wakes import ending
+from fidelio.runtime.wakes.beginning import Beginning
+from fidelio.runtime.wakes.compaction import compact
+from fidelio.runtime.wakes.conversation import Conversation, load_conversation
+from fidelio.runtime.wakes.directive import OPENING, parse_reply
+from fidelio.runtime.wakes.finishing import Finish
+from fidelio.runtime.wakes.interrupts import watch_interrupts
+from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply
+from fidelio.runtime.wakes.preparation import Prepared, prepare
+from fidelio.runtime.wakes.rounds import Offer, Rounds
+from fidelio.runtime.wakes.rules import (
+    MAX_SECONDS,
+    MAX_TURNS,
+    Answered,
+    Fresh,
+    Interrupted,
+    Nothing,
+    Resumed,
+    check_budget,
+    plan_wake,
+)
+from fidelio.runtime.wakes.updates import WakeUpdates
+
+OnSessionText = Callable[[str, str], None]
+# An interrupted wake, the wake that follows it, and one more plan that finds nothing left.
+_MAX_PLANS = 4
+_DEFAULT_TIMING = Timing(asyncio.sleep, SystemRandom().random)
+
+
+class WakeRunner:
+    """Carries out wakes. `on_text` gets the text of models as it arrives, with the id of the session."""
+
+    def __init__(
+        self, context: RuntimeContext, *, on_text: OnSessionText | None = None, timing: Timing = _DEFAULT_TIMING
+    ) -> None:
+        self.context = context
+        self._on_text, self._timing = on_text, timing
+
+    async def run(self, assignment: Assignment) -> None:
+        """The handler of the job: carry out what is due in the session, if anything is."""
+        context, session = self.context, assignment.lease.session
+        try:
+            loaded = await context.unit.load(session)
+        except SessionNotFound:
+            # It was deleted while its job waited.
+            return
+        for _ in range(_MAX_PLANS):
+            plan = plan_wake(loaded.record, now=context.clock())
+            if isinstance(plan, Nothing):
+                await assignment.commit(Change(session=session, jobs=ending.wake_job(session, plan.next)), settle=Completion())
+                return
+            updates = WakeUpdates(context, assignment, loaded)
+            if isinstance(plan, Interrupted):
+                await updates.end_interrupted()
+                loaded = updates.loaded
+                continue
+            async with watch_interrupts(context.ledger, session, after=loaded.record.seq) as interrupt:
+                await _Wake(self, updates, interrupt).carry_out(plan)
+            loaded = updates.loaded
+            if assignment.is_settled:
+                return
+
+    def stream_text(self, session: str) -> OnText:
+        on_text = self._on_text
+        return (lambda _: None) if on_text is None else (lambda text: on_text(session, text))
+
+    @property
+    def timing(self) -> Timing:
+        return self._timing
+
+
+class _Wake:
+    """A wake under way."""
+
+    def __init__(self, runner: WakeRunner, updates: WakeUpdates, interrupt: asyncio.Event) -> None:
+        self._runner, self._updates, self._interrupt = runner, updates, interrupt
+        self._context = runner.context
+        self._id = ""
+        self._turns = 0
+        self._began = asyncio.get_running_loop().time()
+
+    @property
+    def _loaded(self) -> LoadedRuntime:
+        return self._updates.loaded
+
+    async def carry_out(self, plan: Resumed | Answered | Fresh) -> None:
+        try:
+            prepared = await prepare(self._context, self._loaded)
+        except FidelioError as error:
+            await self._updates.fail(plan, error)
+            return
+        self._finish = Finish(self._updates, prepared, self._grade)
+        try:
+            if await self._begin(plan, prepared):
+                await self._work(prepared)
+        except WakeInterrupted:
+            # The plan after this one ends what is open, and goes on with what the person says.
+            await self._updates.reload()
+        except ModelProblem as problem:
+            await self._updates.give_up(self._id, problem)
+
+    async def _begin(self, plan: Resumed | Answered | Fresh, prepared: Prepared) -> bool:
+        """Commit the beginning of the wake; False if a budget forbids it."""
+        record, now = self._loaded.record, self._context.clock()
+        if isinstance(plan, Resumed):
+            self._id = plan.wake
+            return True
+        state = check_budget(record, prepared.budget, now=now, is_priced=prepared.info.price is not None, begins=True)
+        if state.problem:
+            await self._updates.stop_at_budget("", state)
+            return False
+        self._id = new_id("wake_")
+        await Beginning(self._updates, prepared).commit(self._id, plan)
+        return True
+
+    async def _work(self, prepared: Prepared) -> None:
+        """Alternate between the model and its tools until it has nothing more to call, or a limit is reached."""
+        while True:
+            conversation = await self._load_conversation()
+            if self._loaded.record.wakes.open_calls:
+                await self._carry_out_calls(prepared, conversation)
+                if self._loaded.record.wakes.open_calls:
+                    await self._updates.pause(self._id)
+                    return
+                continue
+            if conversation.ends_with_reply and self._turns_on_record(conversation):
+                await self._finish.commit(self._id, parse_reply(conversation.last_text))
+                return
+            if self._is_at_limit():
+                await self._updates.extend(self._id)
+                return
+            if not await self._take_turn(prepared, conversation):
+                return
+
+    def _turns_on_record(self, conversation: Conversation) -> bool:
+        """Whether the reply at the end belongs to this wake, and is not the end of an earlier one."""
+        return conversation.parts[-1].seq > self._updates.begun_seq
+
+    def _is_at_limit(self) -> bool:
+        return self._turns >= MAX_TURNS or asyncio.get_running_loop().time() - self._began > MAX_SECONDS
+
+    async def _load_conversation(self) -> Conversation:
+        wakes = self._loaded.record.wakes
+        # The summary is itself an event, and the first of the conversation.
+        after = max(0, wakes.compacted_seq)
+        return await load_conversation(self._context.ledger, self._loaded.id, after=after)
+
+    async def _carry_out_calls(self, prepared: Prepared, conversation: Conversation) -> None:
+        await self._updates.take_custom_results()
+        uses = {part.block.id: part.block for part in conversation.parts if isinstance(part.block, ToolUseBlock)}
+        origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
+        offer = Offer(prepared.tools)
+        rounds = Rounds(self._context, Calls(self._context), offer, origin, self._interrupt)
+        await rounds.carry_out(self._loaded, uses)
+        await self._updates.reload()
+
+    async def _take_turn(self, prepared: Prepared, conversation: Conversation) -> bool:
+        """Call the model and record its turn; False if the wake has ended with it."""
+        context, record = self._context, self._loaded.record
+        is_priced = prepared.info.price is not None
+        state = check_budget(record, prepared.budget, now=context.clock(), is_priced=is_priced, begins=False)
+        if state.problem:
+            await self._updates.stop_at_budget(self._id, state)
+            return False
+        if await compact(self._updates, prepared, conversation, self._id, self._request):
+            return True
+        request = ModelRequest(
+            model=prepared.vendor_model,
+            system=prepared.system,
+            messages=conversation.messages,
+            tools=prepared.declarations,
+            max_tokens=min(prepared.agent.definition.max_output_tokens, prepared.info.max_output),
+            conversation=self._loaded.id,
+        )
+        reply, span = await self._request(prepared, request, "turn")
+        self._turns += 1
+        if reply.stop_reason == "refusal":
+            await self._updates.refuse(self._id, span, reply.text)
+            return False
+        await self._record_turn(prepared, reply, span)
+        return True
+
+    async def _record_turn(self, prepared: Prepared, reply: ModelReply, span: tuple[NewEvent, ...]) -> None:
+        events, blobs = list(span), list[bytes]()
+        for block in _merge_texts(reply):
+            if isinstance(block, TextBlock):
+                new, stored = describe_message(block.text, self._id, is_last=not reply.tool_uses)
+            elif isinstance(block, ThinkingBlock):
+                text = store_text(block.text)
+                body = {"text": text.body, "signature": block.signature, "wake_id": self._id}
+                new, stored = event(e.AGENT_THINKING, body, blobs=text.digests), text.blobs
+            else:
+                new, stored = self._describe_use(prepared, block)
+            events.append(new)
+            blobs += stored
+        await self._updates.commit(events, blobs=tuple(blobs))
+
+    def _describe_use(self, prepared: Prepared, use: ToolUseBlock) -> tuple[NewEvent, tuple[bytes, ...]]:
+        name = new_id("toolu_", 20)
+        stored = store_text(json_text(dict(use.input)))
+        body = {"id": name, "name": use.name[:200], "input": stored.body, "wake_id": self._id}
+        if use.problem:
+            body["problem"] = use.problem[:300]
+        type_ = e.CUSTOM_TOOL_USE if use.name in prepared.custom else e.TOOL_USE
+        return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
+
+    async def _request(
+        self, prepared: Prepared, request: ModelRequest, purpose: str
+    ) -> tuple[ModelReply, tuple[NewEvent, ...]]:
+        """Carry out a request; its span is committed by the caller, together with what it brought."""
+        span = RequestSpan(self._id, prepared.model, purpose, self._context.clock)
+        on_text = self._runner.stream_text(self._loaded.id) if purpose == "turn" else (lambda _: None)
+
+        async def on_retry(problem: ModelProblem, seconds: float) -> None:
+            due = self._context.clock() + int(seconds * 1000)
+            error = ending.report_problem(self._id, problem, "retrying")
+            await self._updates.commit([error, ending.reschedule(self._id, "model_retry", due)])
+
+        reply = await request_reply(prepared.provider, request, on_text, on_retry, self._runner.timing, self._interrupt)
+        return reply, span.end(reply.usage, prepared.info)
+
+    async def _grade(self, request: ModelRequest) -> ModelReply:
+        """Ask the grader: another request of this wake, within the same budget, whose usage is recorded at once."""
+        prepared = await prepare(self._context, self._loaded)
+        grader = prepared.agent.definition.grader or prepared.model
+        provider, vendor_model = self._context.ports.models.find(grader)
+        info = self._context.ports.models.describe(grader)
+        own = replace(prepared, provider=provider, model=grader, vendor_model=vendor_model, info=info)
+        reply, span = await self._request(own, replace(request, model=vendor_model), "grade")
+        await self._updates.commit(span)
+        return reply
+
+
+def _merge_texts(reply: ModelReply) -> list[TextBlock | ThinkingBlock | ToolUseBlock]:
+    """The blocks of a reply, neighbouring texts joined: each becomes one event. An empty reply is an empty text."""
+    merged: list[TextBlock | ThinkingBlock | ToolUseBlock] = []
+    for block in reply.content:
+        last = merged[-1] if merged else None
+        if isinstance(block, TextBlock) and isinstance(last, TextBlock):
+            merged[-1] = TextBlock(last.text + block.text)
+        elif not isinstance(block, TextBlock) or block.text:
+            merged.append(block)
+    return merged or [TextBlock("(The model sent an empty reply.)")]
+
+
+def describe_message(text: str, wake: str, *, is_last: bool) -> tuple[NewEvent, tuple[bytes, ...]]:
+    """The event of a message. A directive is kept apart from what the person reads, for the conversation."""
+    parsed = parse_reply(text) if is_last and OPENING in text else None
+    stored = store_text(parsed.message if parsed is not None else text)
+    item = {"type": "text", "stored": stored.body} if stored.digests else {"type": "text", "text": stored.body["text"]}
+    body = {"content": [item], "wake_id": wake, **({"directive": parsed.raw} if parsed is not None and parsed.raw else {})}
+    return event(e.AGENT_MESSAGE, body, blobs=stored.digests), stored.blobs
