@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from fidelio.errors import AgentDefinitionProblem, UntrustedProject
 from fidelio.home import user_home
 from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
-from fidelio.runtime import named_definitions
 from fidelio.runtime.agents.definition import AgentDefinition
-from fidelio.runtime.agents.files import KIND, AgentFiles, read_directory, resolve_agent
+from fidelio.runtime.agents.files import KIND, resolve_agent
 from fidelio.runtime.agents.versions import define_agent, list_versions
 from fidelio.runtime.environments import files as environments
+from fidelio.runtime.named_definitions import DefinitionFiles, read_directory
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.trust import Trust, TrustedBlueprint, TrustedDirectory, update_trust
 from tests.support import proves
@@ -39,7 +39,7 @@ def write_agent(project: Path, name: str, text: str) -> Path:
 
 def trust(project: Path) -> None:
     """Trust the project and its agents as they are now, as `fidelio trust` does."""
-    files = read_directory(project / ".fidelio" / "agents")
+    files = read_directory(KIND, project / ".fidelio" / "agents")
     seen = tuple(TrustedBlueprint(file.hash, os.path.realpath(file.source)) for file in files if file.hash)
     directory = TrustedDirectory(os.path.realpath(project))
     update_trust(user_home().path, lambda before: Trust((*before.directories, directory), (*before.blueprints, *seen)))
@@ -95,7 +95,7 @@ async def test_a_broken_file_hides_no_other_and_blueprints_are_no_agents(context
     (directory / "out.yaml").symlink_to("/etc/passwd")
     trust(project)
 
-    listed = {file.name: bool(file.problem) for file in AgentFiles(context.home).list(str(project))}
+    listed = {file.name: bool(file.problem) for file in DefinitionFiles(KIND, context.home).list(str(project))}
     blueprints = BlueprintCatalogue([directory]).list(project)
 
     assert listed == {"good": False, "broken": True, "wrong": True, "empty": True, "bad name": True, "out": True}
@@ -111,8 +111,8 @@ def test_the_same_bytes_are_not_trusted_as_another_kind_of_file(tmp_path: Path) 
     (tmp_path / "x.yaml").write_text(ECHO)
     other = replace(KIND, domain=environments.KIND.domain)
 
-    (agent,) = named_definitions.read_directory(KIND, tmp_path)
-    (environment,) = named_definitions.read_directory(other, tmp_path)
+    (agent,) = read_directory(KIND, tmp_path)
+    (environment,) = read_directory(other, tmp_path)
 
     assert agent.content == environment.content
     assert agent.hash != environment.hash

@@ -9,6 +9,7 @@ from fidelio.errors import FidelioError
 from fidelio.processes.caller import PERSON, Caller
 from fidelio.runtime.calls import CallOutcome, Finished
 from fidelio.runtime.service import SessionRequest
+from fidelio.runtime.tools.definitions import SANDBOX_TOOL_NAMES
 from fidelio.surfaces.mcp.dialects import SandboxSession
 from fidelio.surfaces.mcp.endpoint import Identity, RequestStates, ServedTools
 from fidelio.surfaces.mcp.protocol import Protocol, RequestContext
@@ -26,13 +27,17 @@ class FakeRuntime:
     def __init__(self, *replies: CallOutcome | FidelioError) -> None:
         self.replies = list(replies) or [Finished({"ok": True})]
         self.opened: list[SessionRequest] = []
+        self.offered: frozenset[str] = frozenset()
         self.calls: list[tuple[str, str, Mapping[str, Any], bool]] = []
 
     async def open_session(self, request: SessionRequest) -> str:
         self.opened.append(request)
         return f"s_{request.name}"
 
-    async def call(self, session: str, tool: str, arguments: Mapping[str, Any], *, waits: bool = True) -> CallOutcome:
+    async def call(
+        self, session: str, tool: str, arguments: Mapping[str, Any], *, tools: frozenset[str], waits: bool = True
+    ) -> CallOutcome:
+        self.offered = tools
         self.calls.append((session, tool, arguments, waits))
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, FidelioError):
@@ -68,7 +73,7 @@ class FakeApplication:
 
 def serve(app: FakeApplication, session: SandboxSession | None = None) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Call tools of the toolset over the protocol: `call(tool, arguments, request context)` returns the result."""
-    toolset = SandboxToolset(app, session or SandboxSession())  # type: ignore[arg-type]  # the part that is used
+    toolset = SandboxToolset(app, session or SandboxSession(), SANDBOX_TOOL_NAMES)  # type: ignore[arg-type]  # the part that is used
     tools = ServedTools(ToolTable(TOOLS, lambda: toolset), program=app.program, ask=app.ask, own=app.identify_self())
     protocol = Protocol(Identity("x", "1"), tools, RequestStates(lambda: FixedKeys(b"k" * 32)))
 

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from fidelio.errors import AgentDefinitionProblem
-from fidelio.home import Home, load_user_trust
-from fidelio.ownership import Allowance
-from fidelio.runtime import named_definitions
 from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, describe_effect, parse_agent
 from fidelio.runtime.agents.versions import BUILT_IN, define_agent, find_author, load_agent
 from fidelio.runtime.named_definitions import DefinitionFile, DefinitionFiles, DefinitionKind
 from fidelio.runtime.tools.model import RuntimeContext
-from fidelio.trust import Trust
 
 DIRECTORY = "agents"
 DEFAULT = "default"
@@ -39,18 +34,6 @@ KIND = DefinitionKind(
 )
 
 
-class AgentFiles(DefinitionFiles[AgentDefinition]):
-    """Finds the files of agents and the trust in them."""
-
-    def __init__(self, home: Home, load: Callable[[], Trust] = load_user_trust) -> None:
-        super().__init__(KIND, home, load)
-
-
-def read_directory(directory: Path, allowed: Allowance | None = None) -> tuple[AgentFile, ...]:
-    """Every agent of a directory with its hash, whether trusted or not."""
-    return named_definitions.read_directory(KIND, directory, allowed)
-
-
 async def resolve_agent(
     context: RuntimeContext, project: str, name: str, *, environ: Mapping[str, str] = os.environ
 ) -> AgentVersion:
@@ -58,7 +41,7 @@ async def resolve_agent(
 
     Raises `AgentDefinitionProblem` for an unknown name, and `UntrustedProject` if only a file that is not trusted has it.
     """
-    files = AgentFiles(context.home)
+    files = DefinitionFiles(KIND, context.home)
     if (file := await asyncio.to_thread(files.find, name, project)) and file.content is not None:
         return await define_agent(context, project, name, file.content, by="file", source=file.hash)
     author = await find_author(context, project, name)

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import Command, Hint, UsageProblem
-from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS, SandboxSession
+from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, SESSION_TOOLSETS, TOOLSETS, SandboxSession
 
-_SANDBOX_OPTIONS = ("session", "environment", "agent", "mount")
+_SESSION_OPTIONS = ("session", "environment", "agent", "mount")
+_OF_SESSION = f"With --toolset {' or '.join(SESSION_TOOLSETS)}"
 _HELP = Command("mcp", "--help")
 
 
@@ -51,13 +52,13 @@ MCP_OPTIONS = (
     CommandOption("home", "home", "The home directory of Fidelio.", "DIR"),
     CommandOption("dialect", "dialect", f"Which set of tools to offer: {', '.join(DIALECTS)} (default: {DEFAULT}).", "NAME"),
     CommandOption("toolset", "toolset", f"What to serve: {', '.join(TOOLSETS)} (default: {TOOLSETS[0]}).", "NAME"),
-    CommandOption("session", "session", "With --toolset sandbox: the session, by name (default: default).", "NAME"),
-    CommandOption("environment", "environment", "With --toolset sandbox: the environment of a new session.", "NAME"),
-    CommandOption("agent", "agent", "With --toolset sandbox: whose shared files the session has (default: default).", "NAME"),
+    CommandOption("session", "session", f"{_OF_SESSION}: the session, by name (default: default).", "NAME"),
+    CommandOption("environment", "environment", f"{_OF_SESSION}: the environment of a new session.", "NAME"),
+    CommandOption("agent", "agent", f"{_OF_SESSION}: whose shared files the session has (default: default).", "NAME"),
     CommandOption(
         "mount",
         "mount",
-        "With --toolset sandbox: show a directory at /workspace/project: as a copy (default), ro or rw.",
+        f"{_OF_SESSION}: show a directory at /workspace/project: as a copy (default), ro or rw.",
         "DIR[:copy|ro|rw]",
     ),
     CommandOption("worker", "worker", "Serve a worker of a conducted workflow: it cannot move sessions or answer for people."),
@@ -88,9 +89,12 @@ class McpOptions(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         _check_choice("dialect", self.dialect, DIALECTS)
         _check_choice("toolset", self.toolset, TOOLSETS)
-        passed = [f"--{name}" for name in _SANDBOX_OPTIONS if getattr(self, name) is not None]
-        if passed and self.toolset != "sandbox":
-            raise UsageProblem(f"{passed[0]} belongs to the toolset sandbox.", remedy="Add --toolset sandbox, or leave it out.")
+        passed = [f"--{name}" for name in _SESSION_OPTIONS if getattr(self, name) is not None]
+        if passed and self.toolset not in SESSION_TOOLSETS:
+            toolsets = " or ".join(SESSION_TOOLSETS)
+            raise UsageProblem(
+                f"{passed[0]} belongs to the toolset {toolsets}.", remedy=f"Add --toolset {toolsets}, or leave it out."
+            )
 
     @property
     def tools(self) -> str:

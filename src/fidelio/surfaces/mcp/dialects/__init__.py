@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 DEFAULT = "sessions"
 _HANDLERS = {DEFAULT: "SessionsDialect", "gates": "GatesDialect", "navigator": "NavigatorDialect"}
 DIALECTS = tuple(_HANDLERS)
-TOOLSETS = ("workflows", "orchestrator", "sandbox")
+TOOLSETS = ("workflows", "orchestrator", "sandbox", "runtime")
+# The toolsets whose tools are those of one session.
+SESSION_TOOLSETS = ("sandbox", "runtime")
 
 
 class SandboxSession(msgspec.Struct, frozen=True):
-    """The session of the toolset `sandbox`, as the command line names it. `mount` is a directory of the host."""
+    """The session of the toolset `sandbox` or `runtime`, as the command line names it. `mount` is a directory of the host."""
 
     name: str = "default"
     agent: str = "default"
@@ -39,10 +41,10 @@ def load_tools(dialect: str, app: Application, sandbox: SandboxSession | None = 
         from fidelio.surfaces.mcp.toolsets.orchestrator.declarations import open_tools  # noqa: PLC0415  # a server loads only the tools that it serves
 
         return open_tools(app)
-    if dialect == "sandbox":
-        from fidelio.surfaces.mcp.toolsets.sandbox.declarations import open_sandbox_tools  # noqa: PLC0415  # a server loads only the tools that it serves
-
-        return open_sandbox_tools(app, sandbox or SandboxSession())
+    if dialect in SESSION_TOOLSETS:
+        toolset = import_module(f"fidelio.surfaces.mcp.toolsets.{dialect}.declarations")
+        served: ServedTools = toolset.open_tools(app, sandbox or SandboxSession())
+        return served
     declarations = import_module(f"{__name__}.{dialect}.declarations")
 
     def load_handlers() -> ToolHandlers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fidelio.app.application import Application
@@ -38,14 +39,20 @@ def declare(definition: ToolDefinition) -> Tool[Any]:
 TOOLS = tuple(declare(definition) for definition in SANDBOX_TOOLS)
 
 
-def open_sandbox_tools(app: Application, session: SandboxSession) -> ServedTools:
-    """The tools of the session, which is created by the first call."""
+def open_tools(app: Application, session: SandboxSession) -> ServedTools:
+    return serve_session(app, session, TOOLS, INSTRUCTIONS)
+
+
+def serve_session(app: Application, session: SandboxSession, tools: Iterable[Tool[Any]], instructions: str) -> ServedTools:
+    """The tools of a session, which is created by the first call."""
+    served = tuple(tools)
+    names = frozenset(tool.name for tool in served)
 
     def load_handlers() -> ToolHandlers:
         from fidelio.surfaces.mcp.toolsets.sandbox.handlers import SandboxToolset  # noqa: PLC0415  # the first call loads the services, not the start
 
-        return SandboxToolset(app, session)
+        return SandboxToolset(app, session, names)
 
     return ServedTools(
-        ToolTable(TOOLS, load_handlers), instructions=INSTRUCTIONS, program=app.program, ask=app.ask, own=app.identify_self()
+        ToolTable(served, load_handlers), instructions=instructions, program=app.program, ask=app.ask, own=app.identify_self()
     )

@@ -1,6 +1,7 @@
-"""Handler of the toolset `sandbox`: every tool is a call of the runtime service, which validates, asks and records.
+"""Handler of the toolsets `sandbox` and `runtime`: every tool is a call of the runtime service.
 
-Translation only. A refused call is a result with `isError` whose text is JSON with a stable code, as a model expects it.
+Translation only: the service validates, asks and records. A refused call is a result with `isError` whose text is JSON with a
+stable code, as a model expects it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from fidelio.toolkit import CallContext, Done, Outcome, Tool, ToolHandlers, unkn
 
 
 class SandboxToolset(ToolHandlers):
-    """Carries out the calls of all tools. `session` is the session of this server; over HTTP a request may name another."""
+    """Carries out the calls of all tools. `session` is the session of this server; over HTTP a request may name another.
 
-    def __init__(self, app: Application, session: SandboxSession) -> None:
+    `tools` are the names that this server offers: a result suggests no others.
+    """
+
+    def __init__(self, app: Application, session: SandboxSession, tools: frozenset[str]) -> None:
         self._app = app
         self._session = session
+        self._tools = tools
         self._session_ids: dict[str, str] = {}
         self._opening = asyncio.Lock()
         self._left_to_inbox: set[str] = set()
@@ -44,10 +49,10 @@ class SandboxToolset(ToolHandlers):
         # A client that can ask its user does so at once. Another repeats the call, which then waits for the inbox.
         asks = context.can_elicit and not await context.explain_silence()
         try:
-            outcome = await service.call(session, tool.name, arguments, waits=not asks)
+            outcome = await service.call(session, tool.name, arguments, tools=self._tools, waits=not asks)
             if isinstance(outcome, WaitingForPerson) and outcome.request in self._left_to_inbox:
                 # Its question is too long for the client. The call is repeated, so it waits for the inbox.
-                outcome = await service.call(session, tool.name, arguments, waits=True)
+                outcome = await service.call(session, tool.name, arguments, tools=self._tools, waits=True)
         except SessionNotFound:
             # It was deleted or ended while this server runs: the next call looks its name up again.
             self._session_ids.pop(name, None)
