@@ -154,6 +154,10 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
         return round(cost)
 
 
+# What a model costs that runs on this machine.
+FREE = Price(input=0.0, output=0.0)
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a model. The window of an unknown model counts as 200,000 tokens; a `price` of None is unknown."""
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias, cast
 
+from fidelio.providers.local.provider import LocalProvider
 from fidelio.providers.model import ModelInfo, ModelProblem, Provider
 from fidelio.providers.names import parse_model_id
 from fidelio.providers.prices import ModelCatalogue
@@ -62,7 +63,8 @@ def open_providers(environment: Mapping[str, str] = os.environ, *, models: Path 
         adapter = getattr(import_module(f"{_PACKAGE}.{name}"), _ADAPTERS[name])
         return cast("Provider", adapter(environment))
 
-    return Providers({"scripted": ScriptedProvider()}, ModelCatalogue(models), load)
+    on_this_machine: dict[str, Provider] = {"scripted": ScriptedProvider(), "local": LocalProvider(environment)}
+    return Providers(on_this_machine, ModelCatalogue(models), load)
 
 
 def _refuse(name: str) -> Provider:

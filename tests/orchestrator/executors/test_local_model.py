@@ -16,11 +16,12 @@ from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Turn, TurnResult
-from fidelio.orchestrator.executors.local_model import executor as local_model
-from fidelio.orchestrator.executors.local_model.executor import INSTALL, LocalModelExecutor, bundled_model
+from fidelio.orchestrator.executors.local_model.executor import LocalModelExecutor
 from fidelio.orchestrator.executors.local_model.process import NOTE
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import find_marked
+from fidelio.providers.local import engine
+from fidelio.providers.local.engine import INSTALL, bundled_model, has_engine
 from tests.orchestrator.executors.recording import SECONDS, RecordingReporter, make_turn
 from tests.support import proves
 from tests.support.parts import require_part
@@ -56,7 +57,7 @@ class Server:
 
 
 def is_installed() -> bool:
-    return importlib.util.find_spec(local_model.ENGINE) is not None and bundled_model() is not None
+    return has_engine() and bundled_model() is not None
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ async def test_where_something_is_missing_it_says_what_to_run(
     (stand_in / gone).unlink()
     importlib.invalidate_caches()
     # The real model may be installed on this machine.
-    monkeypatch.setattr(local_model, "find_spec", lambda name: PathFinder.find_spec(name, [str(stand_in)]))
+    monkeypatch.setattr(engine, "find_spec", lambda name: PathFinder.find_spec(name, [str(stand_in)]))
 
     found = await LocalModelExecutor().availability()
 

@@ -16,12 +16,12 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from fidelio.providers.model import (
+    FREE,
     ModelInfo,
     ModelProblem,
     ModelReply,
     ModelRequest,
     OnText,
-    Price,
     Usage,
     estimate_reply_tokens,
     estimate_tokens,
@@ -32,7 +32,6 @@ from fidelio.providers.scripted.rules import ModelScript, load_script
 ReplyFunction: TypeAlias = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
 
 BUNDLED_SCRIPTS = Path(__file__).resolve().parents[2] / "bundled" / "models"
-FREE = Price(input=0.0, output=0.0)
 _PIECE = re.compile(r"\s*\S{1,16}|\s+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 

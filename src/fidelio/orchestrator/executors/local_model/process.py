@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from fidelio.orchestrator.executors import line_protocol as lines
 from fidelio.orchestrator.record.model import Usage
+from fidelio.providers.local.engine import complete_chat
 
 NOTE = "(Written by a very small model on this machine, for trying things out. It is no useful worker; believe nothing of it.)"
 _CONTEXT_TOKENS = 4096
@@ -74,10 +74,7 @@ class StreamedAnswer:
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
     answer = StreamedAnswer()
-    try:
-        _load_engine(task).handle_chat_completions(task.request(), answer.add_chunk)
-    except (RuntimeError, ValueError) as error:
-        answer.error = str(error)
+    answer.error = _complete(task, answer) or answer.error
     if answer.error:
         lines.print_line(lines.FailureLine(f"The local model cannot do this: {answer.error}", "model", answer.text))
         return
@@ -86,15 +83,8 @@ def main() -> None:
     lines.print_line(lines.ResultLine(f"{NOTE}\n\n{answer.text.strip()}", _parse_json(task, answer.text)))
 
 
-def _load_engine(task: Task) -> Any:
-    engine: Any = import_module("xllamacpp")
-    parameters = engine.CommonParams()
-    parameters.model.path = task.model
-    parameters.n_ctx = _CONTEXT_TOKENS
-    parameters.n_parallel = 1
-    parameters.warmup = False
-    parameters.cpuparams.n_threads = task.threads
-    return engine.Server(parameters)
+def _complete(task: Task, answer: StreamedAnswer) -> str:
+    return complete_chat(task.model, task.request(), answer.add_chunk, context=_CONTEXT_TOKENS, threads=task.threads)
 
 
 def _parse_json(task: Task, text: str) -> Any:

@@ -1,0 +1,1 @@
+"""A very small language model on this machine, in a process of its own."""
