@@ -19,7 +19,7 @@ from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestC
 from fidelio.inbox.builders import APPROVAL, answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
-from fidelio.ledger.model import Change, Json, NewEvent, NewJob, Page, Request, RequestState
+from fidelio.ledger.model import Change, Event, Json, NewEvent, NewJob, Page, Request, RequestState
 from fidelio.ledger.paging import all_pages
 from fidelio.processes.caller import identify_process
 
@@ -31,10 +31,11 @@ _NO_OPTION: Json = {"id": ""}
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True):
-    """A request with its answer. `repeated`: the same answer was already recorded."""
+    """A request with its answer. `repeated`: the same answer was already recorded. `events` are those that it appended."""
 
     request: Request
     repeated: bool
+    events: tuple[Event, ...] = ()
 
 
 class Inbox:
@@ -75,11 +76,11 @@ class Inbox:
         _check_person(found, channel)
         _check_text(found, option, text)
         try:
-            await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events))
+            (done,) = await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events))
         except RequestClosed:
             # Another process answered between the read and the commit: its answer counts.
             return _confirm_repeated(await self._ledger.request(request), option, text)
-        return AnsweredRequest(await self._ledger.request(request), repeated=False)
+        return AnsweredRequest(await self._ledger.request(request), repeated=False, events=done.events)
 
     async def wait_until_closed(self, request: str) -> Request:
         """Wait until the request is no longer open; any process may close it."""

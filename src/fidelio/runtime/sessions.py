@@ -11,7 +11,7 @@ import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.errors import RequestClosed, SessionNotFound, UsageProblem
-from fidelio.ids import new_id, new_session_id
+from fidelio.ids import new_session_id
 from fidelio.inbox import ClosedRequest, Inbox, dismiss_request
 from fidelio.ledger.model import Event, NewEvent, NewSession
 from fidelio.ledger.unit_of_work import CommittedSession, SessionDecision
@@ -123,7 +123,7 @@ class Sending:
         sent: list[Event] = []
         for new, blobs in checked:
             if new.type == e.USER_CONFIRMATION:
-                sent.append(await self._confirm(session, new, by, channel))
+                sent.append(await self._confirm(new, by, channel))
             else:
                 sent += await self._append(session, new, blobs)
         return tuple(sent)
@@ -180,18 +180,16 @@ class Sending:
         body = {"custom_tool_use_id": name, "content": stored.content, "is_error": bool(event.get("is_error"))}
         return NewEvent(type=e.USER_TOOL_RESULT, body=body, actor=by, blobs=stored.digests), stored.blobs
 
-    async def _confirm(self, session: str, new: NewEvent, by: str, channel: str) -> Event:
+    async def _confirm(self, new: NewEvent, by: str, channel: str) -> Event:
         """Answer the request of a call. The confirmation is an event of its own, in the same transaction."""
         request, text = str(new.body["request"]), str(new.body["deny_message"])
         body = {key: value for key, value in new.body.items() if key != "request"}
-        name = new_id("evt_", 20)
-        event = NewEvent(type=new.type, body=body, actor=by, id=name)
+        event = NewEvent(type=new.type, body=body, actor=by)
         option = "allow" if new.body["result"] == "allow" else "deny"
         answered = await self._inbox.answer(request, option, text=text, by=by, channel=channel, events=(event,))
         if answered.repeated:
             raise RequestClosed(request, answered.request.state)
-        found = await self._context.ledger.events_naming(session, name)
-        return next(event for event in found if event.id == name)
+        return answered.events[-1]
 
     async def _append(self, session: str, new: NewEvent, blobs: tuple[bytes, ...]) -> tuple[Event, ...]:
         def append(current: LoadedRuntime) -> SessionDecision[None]:

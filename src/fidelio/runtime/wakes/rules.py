@@ -69,6 +69,9 @@ def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
     if wakes.open_calls:
         ready = any(call.state == "answered" or is_ready(record, call, now=now) for call in wakes.open_calls)
         return Answered() if ready else Nothing(_find_expiry(record))
+    if wakes.stop_reason == "requires_action":
+        # Every call has its result now, so the turn goes on.
+        return Answered()
     due = tuple(sorted((wake for wake in wakes.queued if find_due(wake) <= now), key=lambda wake: (wake.due, wake.id)))
     schedules = tuple(schedule for schedule in wakes.schedules if schedule.next <= now)
     if wakes.pending or due or schedules:
