@@ -49,6 +49,7 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── SandboxUnavailable    none can be started, or not at the level that the call needs
     │   ├── SandboxLost           it ended before it replied; whether the action took place is unknown
     │   └── SandboxesBusy         as many as are allowed are live, and all are at work
+    ├── ModelProblem              a request to a model failed; defined in `fidelio.providers.model`
     ├── RuntimeProblem
     │   ├── ToolRefused           a tool call that was not carried out, or failed; carries the code that the model gets
     │   ├── AgentDefinitionProblem an agent is unknown, or its definition cannot be used

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.providers.http import Endpoint, EventKind, HttpProvider, build_address, decode_event, require_secret
+from fidelio.providers.http import EventKind, HttpProvider, ModelEndpoint, build_address, decode_event, require_secret
 from fidelio.providers.model import (
     Block,
     ImageBlock,
@@ -60,14 +60,14 @@ class AnthropicProvider(HttpProvider):
 
     name = "anthropic"
 
-    def open_endpoint(self, environment: Mapping[str, str]) -> Endpoint:
+    def open_endpoint(self, environment: Mapping[str, str]) -> ModelEndpoint:
         address = build_address(environment, _BASE, _ADDRESS, "/v1/messages")
         uses_token = not environment.get(_KEY, "").strip() and bool(environment.get(_TOKEN, "").strip())
         variable = _TOKEN if uses_token else _KEY
         secret = require_secret(environment, variable, "Anthropic")
         credential = {"authorization": f"Bearer {secret}"} if uses_token else {"x-api-key": secret}
         vendor = Vendor("Anthropic", variable, _BASE, (secret,))
-        return Endpoint(vendor, address, {"anthropic-version": _VERSION, **credential})
+        return ModelEndpoint(vendor, address, {"anthropic-version": _VERSION, **credential})
 
     def encode(self, request: ModelRequest) -> dict[str, Any]:
         return encode_request(request)

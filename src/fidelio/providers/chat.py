@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.providers.http import Endpoint, HttpProvider, build_address, decode_event, require_secret
+from fidelio.providers.http import HttpProvider, ModelEndpoint, build_address, decode_event, require_secret
 from fidelio.providers.model import (
     Block,
     ImageBlock,
@@ -43,15 +43,15 @@ class ChatProvider(HttpProvider):
 
     name = "chat"
 
-    def open_endpoint(self, environment: Mapping[str, str]) -> Endpoint:
+    def open_endpoint(self, environment: Mapping[str, str]) -> ModelEndpoint:
         if not environment.get(_BASE, "").strip():
             remedy = f"Set {_BASE}, for example to http://127.0.0.1:11434/v1."
             raise ModelProblem("The address of the server for chat completions is not set.", remedy=remedy)
         address = build_address(environment, _BASE, "", "/chat/completions")
         if not environment.get(_KEY, "").strip():
-            return Endpoint(Vendor("The model server", _KEY, _BASE), address, {})
+            return ModelEndpoint(Vendor("The model server", _KEY, _BASE), address, {})
         secret = require_secret(environment, _KEY, "The model server")
-        return Endpoint(Vendor("The model server", _KEY, _BASE, (secret,)), address, {"authorization": f"Bearer {secret}"})
+        return ModelEndpoint(Vendor("The model server", _KEY, _BASE, (secret,)), address, {"authorization": f"Bearer {secret}"})
 
     def encode(self, request: ModelRequest) -> dict[str, Any]:
         return encode_request(request)

@@ -30,7 +30,7 @@ _ERROR_BYTES = 64 * 1024
 T = TypeVar("T")
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class ModelEndpoint(msgspec.Struct, frozen=True):
     """Where requests go, and the headers that they carry."""
 
     vendor: Vendor
@@ -66,7 +66,7 @@ class HttpProvider:
         self._timeout = httpx2.Timeout(idle_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
         self._client: httpx2.AsyncClient | None = None
 
-    def open_endpoint(self, environment: Mapping[str, str]) -> Endpoint:
+    def open_endpoint(self, environment: Mapping[str, str]) -> ModelEndpoint:
         """The endpoint that the environment describes. Raises `ModelProblem` if a variable is missing or invalid."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class HttpProvider:
             await client.aclose()
 
     @asynccontextmanager
-    async def _open_events(self, endpoint: Endpoint, body: bytes) -> AsyncIterator[AsyncIterator[str]]:
+    async def _open_events(self, endpoint: ModelEndpoint, body: bytes) -> AsyncIterator[AsyncIterator[str]]:
         if self._client is None:
             self._client = httpx2.AsyncClient(timeout=self._timeout, follow_redirects=False)
         headers = {"content-type": "application/json", "accept": "text/event-stream", **endpoint.headers}
@@ -175,11 +175,11 @@ def require_secret(environment: Mapping[str, str], variable: str, vendor: str) -
 
 
 def build_address(environment: Mapping[str, str], variable: str, default: str, path: str) -> str:
-    """The address of an API: that of the variable or the default one, with the path. A version in both appears once."""
+    """The address of an API: that of the variable or the default, with the path. A version in both appears once."""
     base = environment.get(variable, "").strip().rstrip("/") or default
     try:
-        parts = urlsplit(base)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        split = urlsplit(base)
+        valid = split.scheme in ("http", "https") and bool(split.hostname) and (split.port or 1) > 0
     except ValueError:
         valid = False
     if not valid or not base.isprintable() or " " in base:

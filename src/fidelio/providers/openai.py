@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.providers.http import Endpoint, EventKind, HttpProvider, build_address, decode_event, require_secret
+from fidelio.providers.http import EventKind, HttpProvider, ModelEndpoint, build_address, decode_event, require_secret
 from fidelio.providers.model import (
     ImageBlock,
     Message,
@@ -50,10 +50,10 @@ class OpenAIProvider(HttpProvider):
 
     name = "openai"
 
-    def open_endpoint(self, environment: Mapping[str, str]) -> Endpoint:
+    def open_endpoint(self, environment: Mapping[str, str]) -> ModelEndpoint:
         address = build_address(environment, _BASE, _ADDRESS, "/responses")
         secret = require_secret(environment, _KEY, "OpenAI")
-        return Endpoint(Vendor("OpenAI", _KEY, _BASE, (secret,)), address, {"authorization": f"Bearer {secret}"})
+        return ModelEndpoint(Vendor("OpenAI", _KEY, _BASE, (secret,)), address, {"authorization": f"Bearer {secret}"})
 
     def encode(self, request: ModelRequest) -> dict[str, Any]:
         return encode_request(request)
@@ -90,14 +90,14 @@ def _encode_tool(name: str, description: str, schema: Mapping[str, Any]) -> dict
 
 
 def _encode_message(message: Message) -> Iterator[dict[str, Any]]:
-    """The items of a message, in its order. Texts and images that follow each other are one item."""
-    parts: list[TextBlock | ImageBlock] = []
+    """The items of a message, in its order. Texts and images that follow each other form an item."""
+    waiting: list[TextBlock | ImageBlock] = []
     for block in message.content:
         if isinstance(block, TextBlock | ImageBlock):
-            parts.append(block)
+            waiting.append(block)
             continue
-        yield from _encode_parts(message.role, parts)
-        parts = []
+        yield from _encode_content(message.role, waiting)
+        waiting = []
         match block:
             case ToolUseBlock():
                 arguments = msgspec.json.encode(block.input).decode()
@@ -106,30 +106,30 @@ def _encode_message(message: Message) -> Iterator[dict[str, Any]]:
                 yield {"type": "function_call_output", "call_id": block.tool_use_id, "output": _encode_result(block)}
             case ThinkingBlock() if block.signature.startswith(_REASONING):
                 yield msgspec.json.decode(block.signature.removeprefix(_REASONING))
-    yield from _encode_parts(message.role, parts)
+    yield from _encode_content(message.role, waiting)
 
 
-def _encode_parts(role: str, parts: Iterable[TextBlock | ImageBlock]) -> Iterator[dict[str, Any]]:
+def _encode_content(role: str, blocks: Iterable[TextBlock | ImageBlock]) -> Iterator[dict[str, Any]]:
     if role == "assistant":
-        texts = [{"type": "output_text", "text": part.text} for part in parts if isinstance(part, TextBlock) and part.text]
+        texts = [{"type": "output_text", "text": block.text} for block in blocks if isinstance(block, TextBlock) and block.text]
         content: list[dict[str, Any]] = [*texts]
     else:
-        content = _encode_input(parts)
+        content = _encode_input(blocks)
     if content:
         yield {"type": "message", "role": role, "content": content}
 
 
-def _encode_input(parts: Iterable[TextBlock | ImageBlock]) -> list[dict[str, Any]]:
+def _encode_input(blocks: Iterable[TextBlock | ImageBlock]) -> list[dict[str, Any]]:
     return [
-        {"type": "input_text", "text": part.text}
-        if isinstance(part, TextBlock)
-        else {"type": "input_image", "image_url": f"data:{part.media_type};base64,{part.data}"}
-        for part in parts
+        {"type": "input_text", "text": block.text}
+        if isinstance(block, TextBlock)
+        else {"type": "input_image", "image_url": f"data:{block.media_type};base64,{block.data}"}
+        for block in blocks
     ]
 
 
 def _encode_result(block: ToolResultBlock) -> str | list[dict[str, Any]]:
-    """A text, or parts where there is more than that. The vendor has no field for errors, so the text says it."""
+    """A text, or a list where there is more than text. The vendor has no field for errors, so the text says it."""
     content = (TextBlock("Error:"), *block.content) if block.is_error else block.content
     texts = [part.text for part in content if isinstance(part, TextBlock)]
     return "\n".join(texts) if len(texts) == len(content) else _encode_input(content)

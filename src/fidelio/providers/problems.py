@@ -89,7 +89,7 @@ def read_error_body(body: bytes) -> tuple[str, str]:
 
 
 def find_stream_status(code: Any, statuses: Mapping[str, int]) -> int:
-    """The status for an error inside a stream; an unknown one counts as a failure of the server."""
+    """The status for an error inside a stream; an unknown error counts as a failure of the server."""
     return code if isinstance(code, int) and 400 <= code < 600 else statuses.get(str(code), 500)
 
 

@@ -1,4 +1,4 @@
-"""Tool calls as the vendors send them: the input is JSON that a model has written, and can be broken."""
+"""Parsing of tool calls: their input is JSON from a model, and can be broken."""
 
 from __future__ import annotations
 
