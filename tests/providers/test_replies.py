@@ -115,7 +115,7 @@ async def test_a_refusal_is_a_stop_reason_with_its_text(api: Api) -> None:
 
 
 @proves("providers.replies")
-@pytest.mark.parametrize("api", [RESPONSES, CHAT], ids=["openai", "chat"])
+@every_api
 async def test_usage_that_a_server_does_not_report_is_estimated(api: Api) -> None:
     reply, _ = await reply_of(api, Reply("x" * 40, has_usage=False))
 

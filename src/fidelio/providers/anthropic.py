@@ -21,6 +21,7 @@ from fidelio.providers.model import (
     ToolResultBlock,
     ToolUseBlock,
     Usage,
+    estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
 from fidelio.providers.tool_input import parse_tool_use
@@ -72,8 +73,8 @@ class AnthropicProvider(HttpProvider):
     def encode(self, request: ModelRequest) -> dict[str, Any]:
         return encode_request(request)
 
-    def open_reader(self, request: ModelRequest, vendor: Vendor, on_text: OnText) -> _MessageReader:  # noqa: ARG002  # the reply says all
-        return _MessageReader(vendor, on_text)
+    def open_reader(self, request: ModelRequest, vendor: Vendor, on_text: OnText) -> _MessageReader:
+        return _MessageReader(request, vendor, on_text)
 
 
 def encode_request(request: ModelRequest) -> dict[str, Any]:
@@ -185,7 +186,8 @@ class _StreamEvent(msgspec.Struct):
 class _MessageReader:
     """Collects a message from its stream. Unknown events and blocks are ignored."""
 
-    def __init__(self, vendor: Vendor, on_text: OnText) -> None:
+    def __init__(self, request: ModelRequest, vendor: Vendor, on_text: OnText) -> None:
+        self._request = request
         self._vendor = vendor
         self._on_text = on_text
         self._blocks: dict[int, _BlockEvent] = {}
@@ -219,17 +221,16 @@ class _MessageReader:
         if not self._stop_reason:
             raise make_connection_problem(self._vendor, "cut off its reply")
         content = tuple(block for index in sorted(self._blocks) for block in self._build(index))
-        return ModelReply(
-            content=content,
-            stop_reason=_STOP_REASONS.get(self._stop_reason, "end_turn"),
-            usage=Usage(
-                input_tokens=self._usage.get("input_tokens", 0),
-                output_tokens=self._usage.get("output_tokens", 0),
-                cache_read_tokens=self._usage.get("cache_read_input_tokens", 0),
-                cache_write_tokens=self._usage.get("cache_creation_input_tokens", 0),
-            ),
-            model=self._model,
+        usage = Usage(
+            input_tokens=self._usage.get("input_tokens", 0),
+            output_tokens=self._usage.get("output_tokens", 0),
+            cache_read_tokens=self._usage.get("cache_read_input_tokens", 0),
+            cache_write_tokens=self._usage.get("cache_creation_input_tokens", 0),
         )
+        # A gateway may report nothing of the input.
+        usage = usage if usage.context_tokens else estimate_usage(self._request, content)
+        stop_reason = _STOP_REASONS.get(self._stop_reason, "end_turn")
+        return ModelReply(content=content, stop_reason=stop_reason, usage=usage, model=self._model)
 
     def _count(self, usage: _UsageEvent | None) -> None:
         """Later figures replace earlier ones: they are totals."""

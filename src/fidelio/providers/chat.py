@@ -27,8 +27,7 @@ from fidelio.providers.model import (
     ToolResultBlock,
     ToolUseBlock,
     Usage,
-    estimate_reply_tokens,
-    estimate_tokens,
+    estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
 from fidelio.providers.tool_input import parse_tool_use
@@ -257,6 +256,6 @@ class _ChunkReader:
     def _count(self, content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]) -> Usage:
         usage = self._usage
         if usage is None or usage.prompt_tokens is None:
-            return Usage(estimate_tokens(self._request), estimate_reply_tokens(content))
+            return estimate_usage(self._request, content)
         cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
         return Usage(max(usage.prompt_tokens - cached, 0), usage.completion_tokens or 0, cached)

@@ -224,9 +224,9 @@ def estimate_tokens(request: ModelRequest) -> int:
     return -(-(len(request.system) + tools + _count_characters(blocks)) // 4)
 
 
-def estimate_reply_tokens(content: Iterable[Block]) -> int:
-    """Tokens of a reply, estimated like those of a request."""
-    return -(-_count_characters(content) // 4)
+def estimate_usage(request: ModelRequest, content: Iterable[Block]) -> Usage:
+    """Usage of a request with this reply, both estimated."""
+    return Usage(input_tokens=estimate_tokens(request), output_tokens=-(-_count_characters(content) // 4))
 
 
 def _count_characters(blocks: Iterable[Block]) -> int:

@@ -21,8 +21,7 @@ from fidelio.providers.model import (
     ToolResultBlock,
     ToolUseBlock,
     Usage,
-    estimate_reply_tokens,
-    estimate_tokens,
+    estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
 from fidelio.providers.tool_input import parse_tool_use
@@ -244,7 +243,7 @@ class _ResponseReader:
         assert self._response is not None
         usage = self._response.usage
         if usage is None:
-            return Usage(estimate_tokens(self._request), estimate_reply_tokens(content))
+            return estimate_usage(self._request, content)
         cached = (usage.input_tokens_details and usage.input_tokens_details.cached_tokens) or 0
         return Usage(max(usage.input_tokens - cached, 0), usage.output_tokens, cached)
 

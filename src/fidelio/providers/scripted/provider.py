@@ -23,8 +23,7 @@ from fidelio.providers.model import (
     ModelRequest,
     OnText,
     Usage,
-    estimate_reply_tokens,
-    estimate_tokens,
+    estimate_usage,
 )
 from fidelio.providers.scripted.forced import answer_forced
 from fidelio.providers.scripted.rules import ModelScript, load_script
@@ -89,5 +88,5 @@ class ScriptedProvider:
 
 def _with_usage(request: ModelRequest, reply: ModelReply) -> ModelReply:
     """The reply with its estimated usage and its model, unless the script has set them."""
-    usage = Usage(input_tokens=estimate_tokens(request), output_tokens=estimate_reply_tokens(reply.content))
-    return replace(reply, usage=reply.usage if reply.usage != Usage() else usage, model=reply.model or request.model)
+    usage = estimate_usage(request, reply.content) if reply.usage == Usage() else reply.usage
+    return replace(reply, usage=usage, model=reply.model or request.model)
