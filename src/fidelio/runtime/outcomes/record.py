@@ -31,16 +31,16 @@ class Criterion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CriterionResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was found out about a criterion. `by`: `check`, `grader` or `person`. `citations` are ids of events and digests."""
+    """What was found out about a criterion. `by`: `check` or `grader`. `citations` are ids of events and digests of files."""
 
-    verdict: CriterionVerdict
+    verdict: CriterionVerdict = "unverified"
     by: str = ""
     reason: str = ""
     citations: tuple[str, ...] = ()
 
 
 class Evaluation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A verdict about an outcome at the end of a wake."""
+    """A verdict about an outcome at the end of a wake. Without `results` nothing was checked or graded in it."""
 
     wake: str
     time: int
@@ -72,9 +72,10 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutcomesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcomes of a session, oldest first."""
+    """The outcomes of a session, oldest first. `overridden_by`: who lets the next shared write pass without a verdict."""
 
     outcomes: tuple[Outcome, ...] = ()
+    overridden_by: str = ""
 
     @property
     def active(self) -> Outcome | None:
@@ -83,6 +84,16 @@ class OutcomesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def find(self, outcome: str) -> Outcome | None:
         return next((known for known in self.outcomes if known.id == outcome), None)
+
+    def find_title(self, title: str) -> Outcome | None:
+        """The outcome with this title. A redacted title is empty and equals no other."""
+        wanted = normalize_title(title)
+        return next((known for known in self.outcomes if wanted and normalize_title(known.title) == wanted), None)
+
+
+def normalize_title(title: str) -> str:
+    """A title as it is compared: neither case nor spaces make another outcome."""
+    return " ".join(title.casefold().split())
 
 
 OutcomeFold: TypeAlias = Callable[[OutcomesRecord, RecordEvent], OutcomesRecord]
@@ -99,8 +110,11 @@ def _define(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
         defined_seq=event.seq,
         max_iterations=body.get("max_iterations", 3),
     )
-    others = tuple(known for known in record.outcomes if known.title.casefold() != outcome.title.casefold())
-    return replace(record, outcomes=(*others, outcome))
+    known = record.find_title(outcome.title)
+    # Decided here too: the call of an agent may have been checked before a person defined the same title.
+    if known is not None and known.author == "person" and outcome.author == "agent":
+        return record
+    return replace(record, outcomes=(*(other for other in record.outcomes if other is not known), outcome))
 
 
 def _evaluate(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
@@ -111,10 +125,17 @@ def _evaluate(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
         iteration=body["iteration"],
         status=body["status"],
         trend=body["trend"],
-        results=msgspec.convert(body.get("results", ()), tuple[CriterionResult, ...]),
+        results=tuple(_read_result(item) for item in body.get("results", ())),
         summary=body.get("summary", ""),
     )
     return _change(record, body["outcome_id"], lambda outcome: _append(outcome, evaluation))
+
+
+def _read_result(item: Mapping[str, Any]) -> CriterionResult:
+    """A result; one whose verdict was redacted is not verified."""
+    verdict = item.get("verdict")
+    known: CriterionVerdict = verdict if verdict in ("met", "not_met") else "unverified"
+    return CriterionResult(known, item.get("by", ""), item.get("reason", ""), tuple(item.get("citations", ())))
 
 
 def _append(outcome: Outcome, evaluation: Evaluation) -> Outcome:
@@ -135,8 +156,19 @@ def _change(record: OutcomesRecord, name: str, change: Callable[[Outcome], Outco
     return replace(record, outcomes=changed)
 
 
+def _override(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
+    return replace(record, overridden_by=event.body.get("by", ""))
+
+
+def _end_override(record: OutcomesRecord, _: RecordEvent) -> OutcomesRecord:
+    """An override is for a single write."""
+    return replace(record, overridden_by="") if record.overridden_by else record
+
+
 OUTCOME_FOLDS: Mapping[str, OutcomeFold] = {
     e.OUTCOME_DEFINED: _define,
     e.EVALUATION_ENDED: _evaluate,
     e.OUTCOME_DECIDED: _decide,
+    e.GATE_OVERRIDDEN: _override,
+    e.PROMOTED: _end_override,
 }
