@@ -1,6 +1,6 @@
 """What the permission tools say: may a planned call run, what waits for a person, what can be done meanwhile. Pure.
 
-Fields about outcomes and the context of a model are null until the runtime of agents fills them.
+The verdict about the outcomes is read from the record. What is known of the context of a model is filled in by its wake.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelio.clock import format_iso
+from fidelio.runtime.outcomes.verdicts import find_gate_step, read_verdict
 from fidelio.runtime.permissions.policy import SHELL_COMMANDS, PermissionDecision, decide, find_policy
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.shell.live import LiveShell
@@ -16,6 +17,7 @@ from fidelio.runtime.shell.plans import (
     Suggestion,
     Tools,
     describe_posture,
+    find_status,
     plan_busy,
     plan_next_step,
     plan_recovery,
@@ -33,7 +35,7 @@ ARTIFACTS = {
     "permissionPosture": f"{RUNTIME_LINK}/permission-posture.json",
     "permissionPostureMarkdown": f"{RUNTIME_LINK}/permission-posture.md",
 }
-_OUTCOME: Mapping[str, None] = {"outcomeEvaluation": None, "nextOutcomeStep": None, "contextPressure": None}
+_NO_VERDICT: Mapping[str, None] = {"outcomeEvaluation": None, "nextOutcomeStep": None, "contextPressure": None}
 # The tools whose next step may be to wait for or to repair the shell.
 _SHELL_MUTATIONS = frozenset(
     {
@@ -67,6 +69,12 @@ def find_alternative(command: str, cwd: str, tools: Tools) -> Suggestion | None:
     return suggest(tools, found.tool, found.arguments, "It only reads and needs no approval.") if found else None
 
 
+def _describe_verdict(record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int) -> dict[str, Any]:
+    """The verdict about the outcomes, and what to do while it does not allow shared writes."""
+    verdict = read_verdict(record, shell_busy=find_status(record.shell, live) == "busy", tools=tools, now=now)
+    return {**_NO_VERDICT, "outcomeEvaluation": verdict, "nextOutcomeStep": find_gate_step(verdict, tools)}
+
+
 def check_call(
     name: str, arguments: Mapping[str, Any], record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int
 ) -> dict[str, Any]:
@@ -74,10 +82,12 @@ def check_call(
     planned = PlannedCall(name, arguments, record)
     definition = planned.definition if name in tools and planned.name in tools else None
     alternative = planned.find_alternative(tools)
+    is_judged = planned.name in _SHELL_MUTATIONS or (definition is not None and definition.is_gated)
+    verdict = _describe_verdict(record, live, tools, now=now) if is_judged else _NO_VERDICT
     common = {
         "toolName": name,
         "artifactPaths": ARTIFACTS,
-        **_OUTCOME,
+        **verdict,
         "shellMutationPosture": describe_posture(record, live, tools) if planned.name in _SHELL_MUTATIONS else None,
         "readOnlyAlternative": alternative,
         "shellReadFirstAlternatives": _list_alternatives(planned, record, live, tools, alternative),
@@ -91,7 +101,7 @@ def check_call(
         **common,
         **_describe_definition(definition, record, decision, planned.action),
         "pendingToolConfirmationRequest": describe_request(pending) if pending else None,
-        "nextStep": _find_next_step(planned, record, live, tools, decision, alternative),
+        "nextStep": _find_next_step(planned, record, live, tools, decision, alternative, verdict["nextOutcomeStep"]),
     }
 
 
@@ -118,7 +128,7 @@ def _describe_definition(
         "allowed": True,
         "permissionPolicy": find_policy(definition, record, action),
         "requiresConfirmation": decision.access == "ask",
-        "requiresOutcomePass": False,
+        "requiresOutcomePass": definition.is_gated,
         "ownership": definition.ownership,
         "effects": list(definition.effects),
         "readOnly": definition.read_only,
@@ -143,8 +153,9 @@ def _find_next_step(
     tools: Tools,
     decision: PermissionDecision,
     alternative: Suggestion | None,
+    outcome_step: Suggestion | None,
 ) -> Suggestion | None:
-    """A cheaper call that does the same, else what the shell needs, else what explains the permission."""
+    """A cheaper call that does the same, else what the shell or the outcome needs, else what explains the permission."""
     steps: list[Suggestion | None] = [alternative]
     if planned.name in _SHELL_MUTATIONS and plan_busy(record.shell, live, tools) is not None:
         steps.append(plan_next_step(record.shell, live, tools))
@@ -152,12 +163,14 @@ def _find_next_step(
         steps.append(plan_recovery(record.shell, live, tools))
     if planned.name in SHELL_COMMANDS:
         steps.append(suggest(tools, "shell_describe", {}, "Look at directory, variables and recent commands first."))
-    elif decision.access == "ask":
+    if planned.definition is not None and planned.definition.is_gated:
+        steps.append(outcome_step)
+    if decision.access == "ask" and planned.name not in SHELL_COMMANDS:
         steps.append(suggest(tools, "permissions_describe", {}, "See what waits for a person already."))
     return next((step for step in steps if step is not None), None)
 
 
-def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: Tools) -> dict[str, Any]:
+def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int = 0) -> dict[str, Any]:
     """The result of permissions_describe, and the file permission-posture.json."""
     offered = [tool for tool in SANDBOX_TOOLS if tool.name in tools]
     waiting = [approval for approval in record.approvals.values() if approval.state == "open"]
@@ -167,7 +180,7 @@ def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: T
         "artifactPaths": ARTIFACTS,
         "pendingToolConfirmationRequest": describe_request(waiting[0]) if waiting else None,
         "pendingToolConfirmationRequests": [describe_request(approval) for approval in record.approvals.values()],
-        **_OUTCOME,
+        **_describe_verdict(record, live, tools, now=now),
         "shellMutationPosture": describe_posture(record, live, tools),
         "readOnlyAlternative": alternative,
         "nextShellStep": alternative or plan_next_step(record.shell, live, tools),

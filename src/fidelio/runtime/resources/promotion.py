@@ -10,10 +10,15 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from fidelio.errors import ToolRefused
 from fidelio.ledger.encoding import hash_blob
 from fidelio.runtime import events as e
-from fidelio.runtime.permissions.approvals import escape
+from fidelio.runtime.outcomes.gate import check_gate, describe_outcomes, is_shell_busy, refuse_switch
+from fidelio.runtime.outcomes.verdicts import read_verdict
+from fidelio.runtime.permissions.approvals import digest_call, escape
 from fidelio.runtime.resources.compare import compare_texts, render_unified
 from fidelio.runtime.resources.drafts import open_substrate, read_session_file
 from fidelio.runtime.resources.memory_file import check_memory
@@ -29,7 +34,7 @@ SHOWN_CHARACTERS = 160
 async def prepare_promotion(call: ToolCall, arguments: PromoteResource) -> Preparation:
     source = read_session_path(arguments.sourcePath)
     target = read_shared_path(arguments.targetPath or source)
-    _check_gate(arguments)
+    refuse_switch(arguments.requireOutcomePass)
     substrate = await open_substrate(call)
     current = await substrate.load(target)
     _check_preconditions(arguments, current)
@@ -40,11 +45,12 @@ async def prepare_promotion(call: ToolCall, arguments: PromoteResource) -> Prepa
             reason="exists",
         )
     draft = await read_session_file(call, source)
-    return await _prepare_write(substrate, current, draft.content)
+    return await _prepare_gated(call, arguments, await _prepare_write(substrate, current, draft.content))
 
 
 async def promote(call: ToolCall, arguments: PromoteResource, preparation: Preparation) -> ToolResult:
     source = read_session_path(arguments.sourcePath)
+    verdict = await _pass_gate(call, arguments.requireOutcomePass)
     draft = await read_session_file(call, source)
     if draft.digest != preparation.bound["contentDigest"]:
         raise ToolRefused(
@@ -56,19 +62,21 @@ async def promote(call: ToolCall, arguments: PromoteResource, preparation: Prepa
     substrate = await open_substrate(call)
     current = await _load_bound(substrate, preparation)
     new = await substrate.new_version(current, draft.content, origin="promotion", session=call.session.id, source=source)
-    return _describe_write(call, current, new, source_path=source)
+    return _describe_write(call, current, new, verdict, source_path=source)
 
 
 async def prepare_restoring(call: ToolCall, arguments: RestoreVersion) -> Preparation:
-    _check_gate(arguments)
+    refuse_switch(arguments.requireOutcomePass)
     substrate = await open_substrate(call)
     version = await load_version(substrate, arguments.versionId)
     current = await substrate.load(version.target_path)
     _check_preconditions(arguments, current)
-    return await _prepare_write(substrate, current, await substrate.load_content(version))
+    prepared = await _prepare_write(substrate, current, await substrate.load_content(version))
+    return await _prepare_gated(call, arguments, prepared)
 
 
 async def restore(call: ToolCall, arguments: RestoreVersion, preparation: Preparation) -> ToolResult:
+    verdict = await _pass_gate(call, arguments.requireOutcomePass)
     substrate = await open_substrate(call)
     version = await load_version(substrate, arguments.versionId)
     current = await _load_bound(substrate, preparation)
@@ -76,7 +84,7 @@ async def restore(call: ToolCall, arguments: RestoreVersion, preparation: Prepar
     new = await substrate.new_version(
         current, content, origin="restore", session=call.session.id, restored_from=version.version_id
     )
-    return _describe_write(call, current, new, restored_from=version.version_id)
+    return _describe_write(call, current, new, verdict, restored_from=version.version_id)
 
 
 async def load_version(substrate: Substrate, version_id: str) -> Version:
@@ -90,13 +98,30 @@ async def load_version(substrate: Substrate, version_id: str) -> Version:
     return version
 
 
-def _check_gate(arguments: PromoteResource | RestoreVersion) -> None:
-    if arguments.requireOutcomePass is False:
-        raise ToolRefused(
-            "requireOutcomePass: false is refused: only a person can switch the check of the outcome off.",
-            remedy="Leave it out.",
-            reason="outcome_gate",
-        )
+async def _prepare_gated(call: ToolCall, arguments: PromoteResource | RestoreVersion, prepared: Preparation) -> Preparation:
+    """Refuse what the gate does not let pass, and let the person who is asked see the outcomes."""
+    digest = digest_call(call.definition.name, msgspec.to_builtins(arguments), call.record, prepared)
+    own = call.record.find_approval(digest)
+    # Its own request must not block it: the gate would never open.
+    request = own.request if own is not None else call.id
+    is_busy = await is_shell_busy(call)
+    check_gate(
+        call.record,
+        shell_busy=is_busy,
+        request=request,
+        requires=arguments.requireOutcomePass,
+        tools=call.tools,
+        now=call.context.clock(),
+    )
+    outcomes = describe_outcomes(call.record, shell_busy=is_busy, request=request)
+    return replace(prepared, about=(*prepared.about, *outcomes))
+
+
+async def _pass_gate(call: ToolCall, requires: bool | None) -> dict[str, Any]:
+    """Check the gate again when the write is carried out, from what is committed then; its own approval is used up."""
+    is_busy, now = await is_shell_busy(call), call.context.clock()
+    check_gate(call.record, shell_busy=is_busy, request=call.id, requires=requires, tools=call.tools, now=now)
+    return read_verdict(call.record, shell_busy=is_busy, tools=call.tools, ignoring=call.id, now=now)
 
 
 def _has_precondition(arguments: PromoteResource) -> bool:
@@ -145,7 +170,13 @@ async def _load_bound(substrate: Substrate, preparation: Preparation) -> SharedF
 
 
 def _describe_write(
-    call: ToolCall, current: SharedFile, new: NewVersion, *, source_path: str | None = None, restored_from: str | None = None
+    call: ToolCall,
+    current: SharedFile,
+    new: NewVersion,
+    verdict: dict[str, Any],
+    *,
+    source_path: str | None = None,
+    restored_from: str | None = None,
 ) -> ToolResult:
     version, previous = new.version, current.version.version_id if current.version else None
     origin = {"sourcePath": source_path} if source_path is not None else {"restoredFromVersionId": restored_from}
@@ -157,7 +188,7 @@ def _describe_write(
         "versionId": version.version_id,
         "previousVersionId": previous,
         "contentHash": version.content_hash,
-        "outcomeEvaluation": None,
+        "outcomeEvaluation": verdict,
     }
     body = {
         "source_path": source_path or "",
