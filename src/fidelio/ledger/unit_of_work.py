@@ -124,6 +124,7 @@ class LinkedChange(msgspec.Struct, Generic[R], frozen=True):
     requests: tuple[OpenRequest | CloseRequest, ...] = ()
     blobs: tuple[bytes, ...] = ()
     documents: tuple[PutDocument, ...] = ()
+    jobs: tuple[NewJob, ...] = ()
 
 
 class SessionDecision(msgspec.Struct, Generic[T], frozen=True):
@@ -263,7 +264,7 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
         seq = self.records.seq(linked.before)
         # Without a sequence number an existing session would be changed unconditionally, whatever was committed meanwhile.
         assert seq is not None or linked.create is not None, "a record without seq can be linked only where it is created"
-        return self._build_change(linked.session, linked.before, seq or 0, linked, now)[0]
+        return self._build_change(linked.session, linked.before, seq or 0, linked, now, linked.jobs)[0]
 
     def _build_change(
         self,

@@ -57,10 +57,29 @@ def session_namespace(project: str) -> str:
     return f"runtime:{project}"
 
 
-async def create_session(
-    context: RuntimeContext, request: AgentSession, *, events: tuple[NewEvent, ...] = (), blobs: tuple[bytes, ...] = ()
-) -> str:
-    """Begin a session of an agent; `events` are committed with its beginning. Raises `SessionExists` if the name is taken."""
+async def create_session(context: RuntimeContext, request: AgentSession) -> str:
+    """Begin a session of an agent. Raises `SessionExists` if its name is taken."""
+    plan = await plan_session(context, request)
+    decision = SessionDecision(None, events=plan.events, create=plan.create)
+    try:
+        await context.unit.create(plan.session, RuntimeRecord(), decision)
+    except BaseException:
+        await asyncio.to_thread(remove_directory, plan.directory)
+        raise
+    return plan.session
+
+
+class SessionPlan(msgspec.Struct, frozen=True):
+    """A session that was checked and whose directory exists, ready to be committed."""
+
+    session: str
+    create: NewSession
+    events: tuple[NewEvent, ...]
+    directory: Path
+
+
+async def plan_session(context: RuntimeContext, request: AgentSession) -> SessionPlan:
+    """Check what a session is to begin with, and create its directory. Raises what is wrong with it."""
     agent = await load_agent(context, request.project, request.agent, request.version)
     definition = agent.definition
     _check_price(context, request.model or definition.model, merge_budget(definition.limits, dict(request.budget)).usd)
@@ -85,17 +104,8 @@ async def create_session(
         "root": request.root,
         **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
     }
-    session = new_session_id()
     create = NewSession(kind="runtime", namespace=session_namespace(request.project), name=request.name, parent=request.parent)
-    jobs = wake_job(session) if any(event.type in (e.USER_MESSAGE, e.USER_OUTCOME) for event in events) else ()
-    started = NewEvent(type=e.STARTED, body=body)
-    decision = SessionDecision(None, events=(started, *events), create=create, blobs=blobs, jobs=jobs)
-    try:
-        await context.unit.create(session, RuntimeRecord(), decision)
-    except BaseException:
-        await asyncio.to_thread(remove_directory, directory)
-        raise
-    return session
+    return SessionPlan(new_session_id(), create, (NewEvent(type=e.STARTED, body=body),), directory)
 
 
 def _check_price(context: RuntimeContext, model: str, usd: float | None) -> None:

@@ -17,7 +17,7 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent, PutDocument
-from fidelio.ledger.unit_of_work import LoadedSession, UnitOfWork
+from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, UnitOfWork
 from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
 from fidelio.runtime.ports import RuntimePorts
@@ -122,7 +122,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[NewEvent, ...] = ()
     blobs: tuple[bytes, ...] = ()
     documents: tuple[PutDocument, ...] = ()
-    linked: tuple[Change, ...] = ()
+    linked: tuple[Change | LinkedChange[RuntimeRecord], ...] = ()
     is_error: bool = False
 
 
