@@ -159,7 +159,8 @@ def test_a_blocked_command_that_only_reads_is_suggested_as_a_reading_call() -> N
 
 
 @proves("runtime.permission-tools")
-def test_what_only_a_running_agent_knows_is_present_and_empty() -> None:
+def test_without_an_outcome_the_verdict_says_so_and_shared_writes_still_name_the_gate() -> None:
     for found in (check("make"), describe_permissions(RuntimeRecord(), None, ALL)):
-        assert (found["outcomeEvaluation"], found["nextOutcomeStep"], found["contextPressure"]) == (None, None, None)
+        assert found["outcomeEvaluation"]["status"] == "missing_outcome"
+        assert (found["nextOutcomeStep"], found["contextPressure"]) == (None, None)
     assert check("make")["requiresOutcomePass"] is False

@@ -42,7 +42,7 @@ async def test_a_promoted_file_is_shared_byte_for_byte(bench: Bench, what: str) 
 
     assert output["contentHash"] == hash_blob(CONTENTS[what])
     assert output["previousVersionId"] is None
-    assert output["outcomeEvaluation"] is None
+    assert output["outcomeEvaluation"]["status"] == "missing_outcome"
     await bench.spec(session)
     assert (await bench.shared() / "notes/note.bin").read_bytes() == CONTENTS[what]
     substrate = await bench.substrate()
@@ -196,7 +196,8 @@ async def test_the_model_cannot_switch_the_gate_of_the_outcome_off(bench: Bench)
 
     for tool, subject in ((PROMOTE, {"sourcePath": "b.md"}), (RESTORE, {"versionId": version.version_id})):
         assert (await bench.refuse(session, tool, **subject, requireOutcomePass=False)).reason == "outcome_gate"
-        assert await bench.prepare(session, tool, **subject, requireOutcomePass=True)
+        assert (await bench.refuse(session, tool, **subject, requireOutcomePass=True)).reason == "outcome_gate"
+        assert await bench.prepare(session, tool, **subject)
 
 
 @proves("runtime.promotion", "runtime.shared-files")

@@ -114,7 +114,7 @@ async def _prepare_gated(call: ToolCall, arguments: PromoteResource | RestoreVer
         now=call.context.clock(),
     )
     outcomes = describe_outcomes(call.record, shell_busy=is_busy, request=request)
-    return replace(prepared, about=(*prepared.about, *outcomes))
+    return replace(prepared, about=(*outcomes, *prepared.about))
 
 
 async def _pass_gate(call: ToolCall, requires: bool | None) -> dict[str, Any]:
