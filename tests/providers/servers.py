@@ -75,6 +75,7 @@ class Raw(msgspec.Struct, frozen=True):
 
     body: bytes
     kind: str = "text/event-stream"
+    headers: Mapping[str, str] = {}
 
 
 Step: TypeAlias = Reply | Refuse | Cut | Hang | Raw
@@ -173,7 +174,7 @@ class ModelApiServer:
                 )
                 return await _send_whole(writer, step.status, "application/json", body, step.headers)
             case Raw():
-                return await _send_whole(writer, 200, step.kind, step.body)
+                return await _send_whole(writer, 200, step.kind, step.body, step.headers)
             case Cut():
                 await _send_chunks(writer, [b"".join(self.encode_events(step.reply))[: step.after]])
                 writer.transport.abort()

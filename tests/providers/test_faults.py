@@ -12,7 +12,7 @@ import pytest
 
 from fidelio.providers.http import HttpProvider
 from fidelio.providers.model import ModelProblem
-from fidelio.providers.problems import EXCERPT, parse_retry_after
+from fidelio.providers.problems import EXCERPT, parse_retry_after, read_error_body
 from tests.providers.apis import Api, every_api
 from tests.providers.requests import SECONDS, ask, complete
 from tests.providers.servers import (
@@ -173,6 +173,16 @@ async def test_a_malformed_or_oversized_stream_is_retryable(api: Api, body: byte
 
 @proves("providers.streams")
 @every_api
+async def test_a_stream_that_cannot_be_decompressed_is_retryable(api: Api) -> None:
+    async with api.serve(Raw(b"data: {}", headers={"content-encoding": "gzip"})) as (provider, _):
+        problem = await fail(provider)
+
+        assert problem.retryable
+        assert "decompressed" in problem.sentence
+
+
+@proves("providers.streams")
+@every_api
 async def test_a_reply_that_is_no_stream_is_a_wrong_address(api: Api) -> None:
     async with api.serve(Raw(b"<html>Log in</html>", "text/html")) as (provider, _):
         problem = await fail(provider)
@@ -251,6 +261,24 @@ async def test_an_invalid_address_is_refused_by_its_variable(api: Api, address: 
 
     assert not problem.retryable
     assert api.base in problem.sentence
+
+
+@proves("providers.permanent")
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"type":"error","error":{"type":"api_error","message":"Oh"}}', "Oh"),
+        (b'{"error":"Oh"}', "Oh"),
+        (b'{"detail":"Oh"}', "Oh"),
+        (b'{"object":"error","message":"Oh"}', "Oh"),
+        (b'["Oh"]', "['Oh']"),
+        (b"<h1>Oh</h1>", "<h1>Oh</h1>"),
+        (b"", ""),
+        (b"\xff", "\ufffd"),
+    ],
+)
+def test_the_message_of_an_error_is_found_in_every_form_that_servers_use(body: bytes, message: str) -> None:
+    assert read_error_body(body)[0] == message
 
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)
