@@ -14,6 +14,7 @@ from fidelio.clock import format_iso
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.ledger.model import Session
 from fidelio.runtime.navigation.verdicts import Verdict, find_verdict
+from fidelio.runtime.outcomes.rules import read_situation
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.tools.model import LoadedRuntime
@@ -64,7 +65,7 @@ def describe_listed(
         verdict=find_verdict(record, tools, now=now, session=other, shell_busy=shell_busy),
         setup_matches=match_setup(own.record, record),
         outcome_matches=match_outcome(own.record, record),
-        pending=find_pending(record),
+        pending=find_pending(record, now=now),
     )
 
 
@@ -90,16 +91,12 @@ def match_outcome(own: RuntimeRecord, other: RuntimeRecord) -> bool:
     return mine is not None and theirs is not None and mine.title.casefold() == theirs.title.casefold()
 
 
-def find_pending(record: RuntimeRecord) -> PendingAction | None:
+def find_pending(record: RuntimeRecord, *, now: int) -> PendingAction | None:
     """What the session waits for first; None if it waits for nobody."""
-    custom = next((call for call in record.wakes.blocking if call.state == "custom"), None)
-    asked = next((approval for approval in record.approvals.values() if approval.state == "open"), None)
-    if asked is not None:
-        return PendingAction("tool_confirmation", asked.tool)
-    waiting = next((call for call in record.wakes.blocking if call.state == "waiting"), None)
-    if waiting is not None:
-        return PendingAction("tool_confirmation", waiting.name)
-    return PendingAction("custom_tool", custom.name) if custom is not None else None
+    situation = read_situation(record, shell_busy=False, now=now)
+    if situation.approval is not None:
+        return PendingAction("tool_confirmation", situation.approval.tool)
+    return PendingAction("custom_tool", situation.custom.name) if situation.custom is not None else None
 
 
 def lift_fields(listed: ListedSession) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Notes of the runtime: short hints that a wake adds to the message of the model."""
