@@ -1,0 +1,1 @@
+"""`fidelio runtime`: agents of the runtime and their sessions."""
