@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import asdict
 
 from fidelio.runtime.environments.preparation import MOUNT, find_prepared
 from fidelio.runtime.environments.versions import EnvironmentVersion, load_environment
@@ -52,7 +52,7 @@ async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> Sandbox
     mounts = (
         *_session_mounts(directory, substrate),
         *_project_mounts(directory, record),
-        *(Mount(vault.mount_path, str(directory / "vaults" / vault.name), "read_only", "vault") for vault in vaults),
+        *(Mount(vault.mount_path, f"{directory}/vaults/{vault.name}", "read_only", "vault") for vault in vaults),
         *([Mount(MOUNT, str(prepared), "read_only", "toolchain")] if prepared else []),
     )
     return _build(session.id, directory, chosen, mounts)
@@ -60,7 +60,7 @@ async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> Sandbox
 
 def session_directory(context: RuntimeContext, record: RuntimeRecord) -> Path:
     """The private directory of a session on the host."""
-    return context.home.path / "sandboxes" / record.directory
+    return context.home.path.joinpath("sandboxes", record.directory)
 
 
 def _prepare_directory(context: RuntimeContext, record: RuntimeRecord, directory: Path, vaults: tuple[Vault, ...]) -> None:
@@ -84,7 +84,7 @@ def _build(session: str, directory: Path, chosen: EnvironmentVersion, mounts: tu
         mounts=mounts,
         network=environment.network,
         hosts=environment.hosts,
-        limits=msgspec.convert(msgspec.to_builtins(environment.limits), SandboxLimits),
+        limits=SandboxLimits(**asdict(environment.limits)),
         toolchains=environment.read_only,
         environment=dict(environment.variables),
     )
@@ -92,12 +92,13 @@ def _build(session: str, directory: Path, chosen: EnvironmentVersion, mounts: tu
 
 def _session_mounts(directory: Path, substrate: Path) -> Iterator[Mount]:
     """The mounts that every session has."""
-    runtime = str(directory / "runtime")
-    yield Mount(WORKSPACE, str(directory / "workspace"), "read_write", "session_workspace")
+    # Texts, because every call builds them: a `Path` for each takes longer than all other work here.
+    runtime = f"{directory}/runtime"
+    yield Mount(WORKSPACE, f"{directory}/workspace", "read_write", "session_workspace")
     yield Mount(SUBSTRATE, str(substrate), "read_only", "agent_workspace_substrate")
     yield Mount(RUNTIME, runtime, "read_only", "session_runtime_memory")
     yield Mount(RUNTIME_LINK, runtime, "read_only", "session_runtime_memory")
-    yield Mount(LEARNINGS, str(directory / "learnings"), "read_only", "learnings_memory_store")
+    yield Mount(LEARNINGS, f"{directory}/learnings", "read_only", "learnings_memory_store")
 
 
 def _project_mounts(directory: Path, record: RuntimeRecord) -> Iterator[Mount]:
