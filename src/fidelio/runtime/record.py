@@ -19,6 +19,7 @@ from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
+from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryFold, MemoryRecord
 from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomeFold, OutcomesRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeFold, WakeRecord
 
@@ -112,6 +113,7 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_archived: bool = False
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
+    memory: MemoryRecord = MemoryRecord()
 
     def find_approval(self, digest: str) -> ApprovalRecord | None:
         return next((approval for approval in self.approvals.values() if approval.digest == digest), None)
@@ -259,6 +261,13 @@ def _in_outcomes(change: OutcomeFold) -> Fold:
     return fold_outcomes
 
 
+def _in_memory(change: MemoryFold) -> Fold:
+    def fold_memory(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, memory=change(record.memory, event))
+
+    return fold_memory
+
+
 def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
@@ -306,6 +315,7 @@ _PARTS: tuple[dict[str, Fold], ...] = (
     {type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
     {type_: _in_wakes(change) for type_, change in {**WAKE_FOLDS, **SHARED_WAKE_FOLDS}.items()},
     {type_: _in_outcomes(change) for type_, change in OUTCOME_FOLDS.items()},
+    {type_: _in_memory(change) for type_, change in MEMORY_FOLDS.items()},
 )
 # An event may change several parts, each by a fold of its own.
 _FOLDS: dict[str, tuple[Fold, ...]] = {

@@ -18,6 +18,7 @@ from fidelio.ledger.unit_of_work import CommittedSession, SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.environments.service import Environments
+from fidelio.runtime.outcomes.parsing import parse_outcome
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.stores import refuse_store
@@ -135,7 +136,7 @@ class Sending:
             if new.type == e.USER_CONFIRMATION:
                 sent.append(await self._confirm(new, by, channel))
             else:
-                sent += await self._append(session, new, blobs)
+                sent.append(await self._append(session, new, blobs))
         return tuple(sent)
 
     async def _load(self, session: str) -> LoadedRuntime:
@@ -163,7 +164,8 @@ class Sending:
         if type_ == e.USER_TOOL_RESULT:
             return self._check_result(loaded, event, by)
         if type_ == e.USER_OUTCOME:
-            return NewEvent(type=type_, body={**event}, actor=by), ()
+            defined = parse_outcome(event, author="person", by=by)
+            return NewEvent(type=type_, body=defined.body, actor=by), ()
         raise UsageProblem(f"{type_!r:.80} cannot be sent.", remedy=f"Send one of: {', '.join(_TYPES)}.")
 
     def _check_confirmation(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str) -> NewEvent:
@@ -201,13 +203,15 @@ class Sending:
             raise RequestClosed(request, answered.request.state)
         return answered.events[-1]
 
-    async def _append(self, session: str, new: NewEvent, blobs: tuple[bytes, ...]) -> tuple[Event, ...]:
+    async def _append(self, session: str, new: NewEvent, blobs: tuple[bytes, ...]) -> Event:
         def append(current: LoadedRuntime) -> SessionDecision[None]:
             requests = _close_custom(current, new) if new.type == e.USER_TOOL_RESULT else ()
-            return SessionDecision(None, events=(new,), blobs=blobs, jobs=wake_job(session), requests=requests)
+            defined = (NewEvent(type=e.OUTCOME_DEFINED, body=new.body, actor=new.actor),) if new.type == e.USER_OUTCOME else ()
+            return SessionDecision(None, events=(new, *defined), blobs=blobs, jobs=wake_job(session), requests=requests)
 
         done = await self._context.unit.update(session, append)
-        return done.events if isinstance(done, CommittedSession) else ()
+        assert isinstance(done, CommittedSession)
+        return done.events[0]
 
 
 def _close_custom(current: LoadedRuntime, new: NewEvent) -> tuple[ClosedRequest, ...]:

@@ -32,7 +32,14 @@ from fidelio.runtime.outcomes.rules import (
     needs_another_wake,
     read_situation,
 )
-from fidelio.runtime.outcomes.verdicts import OutcomeVerdict, find_gate_step, read_grade, read_verdict, view_verdict
+from fidelio.runtime.outcomes.verdicts import (
+    OutcomeVerdict,
+    describe_worst,
+    find_gate_step,
+    read_grade,
+    read_verdict,
+    view_verdict,
+)
 from fidelio.runtime.outcomes.workspace import WorkspaceView
 from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.specs import build_spec
@@ -99,22 +106,25 @@ async def evaluate(
     tools: frozenset[str] = frozenset(),
     seconds: float = WAKE_SECONDS,
     ignoring: str = "",
+    queued: int = 0,
 ) -> EvaluationRun:
     """Evaluate every outcome. `ignoring`: the call that asks for it. `tools`: those that suggestions may name.
 
+    `queued`: wakes that will be queued in the commit of these events.
     While the session waits for a person nothing is evaluated or recorded: its wake has not ended. While a command runs or wakes
     are queued the entry of the wake says so, without a check.
     """
     record = session.record
     is_busy = bool(record.outcomes.outcomes) and await observe_busy(context, session)
-    situation = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
+    live = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
+    situation = msgspec.structs.replace(live, queued=live.queued + queued)
     judged: Sequence[_Judged] = ()
     if not situation.is_blocked:
         judged = await _judge_all(context, session, situation, wake, grade, seconds)
     events = tuple(event for each in judged for event in _describe(each, wake))
     after = fold_ahead(record, events, now=context.clock())
     return EvaluationRun(
-        verdict=read_verdict(after, shell_busy=is_busy, tools=tools, ignoring=ignoring, now=context.clock()),
+        verdict=describe_worst(after, situation, tools),
         verdicts=tuple(view_verdict(after, outcome, situation, tools) for outcome in after.outcomes.outcomes),
         events=events,
         goes_on=not situation.is_unfinished and any(_goes_on(each, grade) for each in judged),

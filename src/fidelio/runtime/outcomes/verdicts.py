@@ -72,6 +72,11 @@ def read_verdict(
 ) -> dict[str, Any]:
     """The evaluation of the worst outcome as JSON. `ignoring`: the request or call that is being carried out."""
     situation = read_situation(record, shell_busy=shell_busy, ignoring=ignoring, now=now)
+    return describe_worst(record, situation, tools, session)
+
+
+def describe_worst(record: RuntimeRecord, situation: Situation, tools: Tools, session: str = "") -> dict[str, Any]:
+    """The evaluation of the outcome with the worst verdict."""
     outcome = find_worst(record.outcomes.outcomes, situation)
     return describe_verdict(outcome, view_verdict(record, outcome, situation, tools, session))
 

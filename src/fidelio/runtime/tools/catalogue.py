@@ -12,10 +12,15 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fidelio.errors import ToolRefused
+from fidelio.runtime.delegation.tools import IMPLEMENTATIONS as DELEGATION_IMPLEMENTATIONS
 from fidelio.runtime.files import FILE_IMPLEMENTATIONS, implement_action
+from fidelio.runtime.memory.tools import IMPLEMENTATIONS as MEMORY_IMPLEMENTATIONS
+from fidelio.runtime.navigation.tools import IMPLEMENTATIONS as NAVIGATION_IMPLEMENTATIONS
+from fidelio.runtime.outcomes.tools import IMPLEMENTATIONS as OUTCOME_IMPLEMENTATIONS
 from fidelio.runtime.permissions.tools import PERMISSION_IMPLEMENTATIONS
 from fidelio.runtime.resources import IMPLEMENTATIONS as RESOURCE_IMPLEMENTATIONS
 from fidelio.runtime.shell import IMPLEMENTATIONS as SHELL_IMPLEMENTATIONS
+from fidelio.runtime.skills.tools import IMPLEMENTATIONS as SKILL_IMPLEMENTATIONS
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
 from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
 from fidelio.runtime.tools.model import Implementation, ToolDefinition
@@ -30,6 +35,11 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
     **SHELL_IMPLEMENTATIONS,
     **RESOURCE_IMPLEMENTATIONS,
     **PERMISSION_IMPLEMENTATIONS,
+    **NAVIGATION_IMPLEMENTATIONS,
+    **OUTCOME_IMPLEMENTATIONS,
+    **MEMORY_IMPLEMENTATIONS,
+    **SKILL_IMPLEMENTATIONS,
+    **DELEGATION_IMPLEMENTATIONS,
     **META_IMPLEMENTATIONS,
 }
 

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fidelio.runtime.delegation.definitions import DEFINITIONS as DELEGATION_TOOLS
+from fidelio.runtime.memory.definitions import DEFINITIONS as MEMORY_TOOLS
+from fidelio.runtime.navigation.definitions import DEFINITIONS as NAVIGATION_TOOLS
+from fidelio.runtime.outcomes.definitions import DEFINITIONS as OUTCOME_TOOLS
+from fidelio.runtime.skills.definitions import DEFINITIONS as SKILL_TOOLS
 from fidelio.runtime.tools import parameters as p
 from fidelio.runtime.tools.meta_definitions import META_TOOLS
 from fidelio.runtime.tools.model import ToolDefinition as Tool
@@ -296,7 +301,14 @@ _SHELL_TOOLS = (
 SANDBOX_TOOLS: tuple[Tool, ...] = (*_FILES, *_SANDBOX, *_SHELL_TOOLS, *RESOURCE_TOOLS, *PERMISSION_TOOLS)
 SANDBOX_TOOL_NAMES = frozenset(tool.name for tool in SANDBOX_TOOLS)
 # All tools of an agent, and beside them those by which a model reaches the ones that are not declared to it.
-RUNTIME_TOOLS: tuple[Tool, ...] = SANDBOX_TOOLS
+RUNTIME_TOOLS: tuple[Tool, ...] = (
+    *SANDBOX_TOOLS,
+    *NAVIGATION_TOOLS,
+    *OUTCOME_TOOLS,
+    *MEMORY_TOOLS,
+    *SKILL_TOOLS,
+    *DELEGATION_TOOLS,
+)
 RUNTIME_TOOL_NAMES = frozenset(tool.name for tool in RUNTIME_TOOLS)
 DEFINITIONS: Mapping[str, Tool] = {tool.name: tool for tool in (*RUNTIME_TOOLS, *META_TOOLS)}
 # The tool that an action of the sandbox is.

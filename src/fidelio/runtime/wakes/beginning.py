@@ -7,6 +7,8 @@ from typing import Any
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
+from fidelio.runtime.setup.setup import Setup, describe_setup, setup_document
+from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import join_texts, store_content
 from fidelio.runtime.wakes.preparation import Prepared
@@ -30,10 +32,10 @@ class Beginning:
             await self._updates.commit(ending.start_wake(wake, {"summary": "Answers have arrived.", "resumes": True}))
             return
         received = await self._load_pending()
-        record, now = self._updates.record, self._context.clock()
-        wakes = record.wakes
+        wakes, now = self._updates.record.wakes, self._context.clock()
+        setup = await self._describe_setup()
         lines = [*describe_reasons(plan, now=now), *describe_rejected(wakes.rejected)]
-        notes = [] if plan.goes_on and not received else await self._build_notes(received)
+        notes = () if plan.goes_on and not received else await self._build_notes(received, setup)
         own = [text_block("\n".join(lines))] if lines else []
         noted = [text_block(render_notes(notes))] if notes else []
         stored = store_content([*own, *noted])
@@ -44,10 +46,12 @@ class Beginning:
             "processed_seq": received[-1].seq if received else wakes.processed_seq,
             "still_pending": wakes.pending - len(received),
             "consumed": [queued.id for queued in plan.wakes],
+            "setup": setup.fingerprint,
             "input": [*content, *stored.content],
         }
         digests = (*_find_digests(content), *stored.digests)
-        await self._updates.commit(ending.start_wake(wake, body, digests), blobs=stored.blobs)
+        documents = () if setup.fingerprint == wakes.setup else (setup_document(self._updates.loaded.id, setup),)
+        await self._updates.commit(ending.start_wake(wake, body, digests), blobs=stored.blobs, documents=documents)
 
     async def _load_pending(self) -> tuple[Event, ...]:
         record = self._updates.record
@@ -60,8 +64,22 @@ class Beginning:
             limit=MAX_EVENTS,
         )
 
-    async def _build_notes(self, received: tuple[Event, ...]) -> list[str]:
-        return []
+    async def _describe_setup(self) -> Setup:
+        prepared = self._prepared
+        return await describe_setup(
+            self._context,
+            self._updates.loaded,
+            agent=prepared.agent,
+            prompt_sections=prepared.sections,
+            tools=[DEFINITIONS[name] for name in sorted(prepared.tools)],
+            bootstrap=prepared.bootstrap,
+            skills=prepared.skills,
+        )
+
+    async def _build_notes(self, received: tuple[Event, ...], setup: Setup) -> tuple[str, ...]:
+        assert received is not None
+        assert setup is not None
+        return ()
 
 
 def _read_content(event: Event) -> Iterable[dict[str, Any]]:

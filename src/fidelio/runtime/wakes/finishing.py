@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
 
 from fidelio.ids import new_id
 from fidelio.ledger.long_text import json_text, store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
+from fidelio.runtime.agents.definition import NO_GRADER
+from fidelio.runtime.memory.learnings import plan_learnings
+from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
+from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.directive import CustomToolRequest, ParsedReply
 from fidelio.runtime.wakes.preparation import Prepared
-from fidelio.runtime.wakes.rules import plan_continuation
+from fidelio.runtime.wakes.record import QueuedWake
+from fidelio.runtime.wakes.rules import REVISION, plan_continuation
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 GradeModel = Callable[[ModelRequest], Awaitable[ModelReply]]
@@ -28,21 +35,50 @@ class Finish:
         updates, directive = self._updates, reply.directive
         if directive.custom_tool is not None and await self._ask_caller(wake, directive.custom_tool):
             return
-        now = updates.context.clock()
+        context, now = updates.context, updates.context.clock()
         after = plan_continuation(updates.record, updates.loaded.id, directive, now=now)
+        learned = await plan_learnings(context, updates.loaded, directive.learnings, wake=wake)
+        # What the agent queues decides about the verdict, so it is evaluated as it will be after this commit.
         queued = ending.queue_wakes(after.queued, wake)
-        done = ending.end_wake(
-            wake, "success", summary=directive.summary, continues=after.continues, rejected=list(after.rejected)
-        )
-        if after.continues:
-            due = min(wake.due for wake in after.queued)
-            events: list[NewEvent] = [*queued, done, ending.reschedule(wake, "follow_up", due)]
-        else:
-            events = [*queued, done, ending.go_idle(wake, "end_turn", directive.summary)]
-        due_times = [wake.due for wake in after.queued]
+        judged = await self._evaluate(wake, queued)
+        again = _revise(judged, wake, now=now) if judged is not None and judged.goes_on and not after.continues else ()
+        rejected = [*after.rejected, *learned.rejected]
+        done = ending.end_wake(wake, "success", summary=directive.summary, continues=after.continues, rejected=rejected)
+        planned = (*after.queued, *again)
+        events = [
+            *learned.events,
+            *queued,
+            *ending.queue_wakes(again, wake),
+            *(judged.events if judged is not None else ()),
+            done,
+            self._describe_end(wake, directive.summary, planned, goes_on=bool(after.continues or again)),
+        ]
+        times = [queued_wake.due for queued_wake in planned]
         if (known := updates.next_due()) is not None:
-            due_times.append(known)
-        await updates.end(events, due=min(due_times, default=None))
+            times.append(known)
+        await updates.end(
+            events,
+            due=min(times, default=None),
+            requests=learned.requests,
+            linked=learned.linked,
+            blobs=judged.blobs if judged is not None else (),
+        )
+
+    def _describe_end(self, wake: str, summary: str, planned: Sequence[QueuedWake], *, goes_on: bool) -> NewEvent:
+        """Idle, or, where the agent goes on by itself, only rescheduled."""
+        if not goes_on:
+            return ending.go_idle(wake, "end_turn", summary)
+        due = min(queued.due for queued in planned)
+        return ending.reschedule(wake, "follow_up", due)
+
+    async def _evaluate(self, wake: str, queued: tuple[NewEvent, ...]) -> EvaluationRun | None:
+        updates = self._updates
+        if not updates.record.outcomes.outcomes:
+            return None
+        record = fold_ahead(updates.record, queued, now=updates.context.clock())
+        grade = None if self._prepared.agent.definition.grader == NO_GRADER else self._grade
+        tools = self._prepared.tools
+        return await evaluate(updates.context, replace(updates.loaded, record=record), wake=wake, grade=grade, tools=tools)
 
     async def _ask_caller(self, wake: str, request: CustomToolRequest) -> bool:
         """Pause for a custom tool that the directive names."""
@@ -53,3 +89,9 @@ class Finish:
         await self._updates.commit([use], blobs=stored.blobs)
         await self._updates.pause(wake)
         return True
+
+
+def _revise(judged: EvaluationRun, wake: str, *, now: int) -> tuple[QueuedWake, ...]:
+    """Another wake for an outcome of a person that is not met yet. The model is told what is missing."""
+    missing = str(judged.verdict.get("summary", ""))[:1_000]
+    return (QueuedWake(f"{wake}_o", now, REVISION, missing),)

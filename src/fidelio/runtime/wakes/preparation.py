@@ -9,8 +9,10 @@ import msgspec
 from fidelio.providers.model import ModelInfo, Provider, ToolDeclaration
 from fidelio.runtime.agents.definition import AgentVersion, Budget, CustomTool
 from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.bootstrap.files import BootstrapFile, load_bootstrap
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.skills.catalogue import Skill, list_skills
 from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
 from fidelio.runtime.tools.meta import declare_tools
 from fidelio.runtime.tools.meta_definitions import META_NAMES
@@ -33,6 +35,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     tools: frozenset[str]
     custom: Mapping[str, CustomTool]
     declarations: tuple[ToolDeclaration, ...]
+    bootstrap: tuple[BootstrapFile, ...]
+    skills: tuple[Skill, ...]
 
     @property
     def system(self) -> str:
@@ -56,6 +60,8 @@ async def prepare(context: RuntimeContext, session: LoadedRuntime) -> Prepared:
     tools = offer_tools(agent, record)
     custom = {tool.name: tool for tool in definition.tools.custom}
     extra = {tool.name: ToolDeclaration(tool.name, tool.description, tool.input_schema) for tool in custom.values()}
+    bootstrap = await load_bootstrap(context, record.project, record.agent)
+    skills = await list_skills(context, record.project, definition.skills)
     return Prepared(
         agent=agent,
         model=model,
@@ -63,10 +69,12 @@ async def prepare(context: RuntimeContext, session: LoadedRuntime) -> Prepared:
         vendor_model=vendor_model,
         info=context.ports.models.describe(model),
         budget=merge_budget(definition.limits, record.budget),
-        sections=build_sections(await _describe(context, session, agent)),
+        sections=build_sections(await _describe(context, session, agent, bootstrap, skills)),
         tools=tools,
         custom=custom,
         declarations=declare_tools(tools, extra, all_tools=definition.tools.all_tools),
+        bootstrap=bootstrap,
+        skills=skills,
     )
 
 
@@ -78,7 +86,13 @@ def offer_tools(agent: AgentVersion, record: RuntimeRecord) -> frozenset[str]:
     return (narrowed - frozenset(wanted.without)) | META_NAMES
 
 
-async def _describe(context: RuntimeContext, session: LoadedRuntime, agent: AgentVersion) -> PromptSubject:
+async def _describe(
+    context: RuntimeContext,
+    session: LoadedRuntime,
+    agent: AgentVersion,
+    bootstrap: tuple[BootstrapFile, ...],
+    skills: tuple[Skill, ...],
+) -> PromptSubject:
     record = session.record
     environment = await load_environment(context, record.environment, record.environment_version)
     return PromptSubject(
@@ -87,6 +101,8 @@ async def _describe(context: RuntimeContext, session: LoadedRuntime, agent: Agen
         environment=environment.name,
         network=environment.environment.network,
         mounts=tuple(list_mounts(record)),
+        bootstrap=[(file.name, file.text) for file in bootstrap],
+        skills=[(skill.name, skill.description) for skill in skills],
     )
 
 

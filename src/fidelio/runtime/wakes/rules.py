@@ -66,17 +66,20 @@ def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
         return Interrupted()
     if wakes.current:
         return Resumed(wakes.current)
-    if wakes.open_calls:
-        ready = any(call.state == "answered" or is_ready(record, call, now=now) for call in wakes.open_calls)
-        return Answered() if ready else Nothing(_find_expiry(record))
-    if wakes.stop_reason == "requires_action":
-        # Every call has its result now, so the turn goes on.
-        return Answered()
+    if wakes.open_calls or wakes.stop_reason == "requires_action":
+        return _plan_paused(record, now=now)
     due = tuple(sorted((wake for wake in wakes.queued if find_due(wake) <= now), key=lambda wake: (wake.due, wake.id)))
     schedules = tuple(schedule for schedule in wakes.schedules if schedule.next <= now)
     if wakes.pending or due or schedules:
         return Fresh(due, schedules)
     return Nothing(find_next(wakes))
+
+
+def _plan_paused(record: RuntimeRecord, *, now: int) -> WakePlan:
+    """A turn that waits for answers. It goes on with those that have arrived, and when every call has its result."""
+    calls = record.wakes.open_calls
+    is_due = not calls or any(call.state == "answered" or is_ready(record, call, now=now) for call in calls)
+    return Answered() if is_due else Nothing(_find_expiry(record))
 
 
 def is_ready(record: RuntimeRecord, call: OpenCall, *, now: int) -> bool:

@@ -29,6 +29,7 @@ from fidelio.providers.model import (
 )
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import Calls
+from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
@@ -72,7 +73,7 @@ class WakeRunner:
         """The handler of the job: carry out what is due in the session, if anything is."""
         context, session = self.context, assignment.lease.session
         try:
-            loaded = await context.unit.load(session)
+            loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
         except SessionNotFound:
             # It was deleted while its job waited.
             return

@@ -1,0 +1,1 @@
+"""Skills: instructions in files that an agent reads when it needs them."""
