@@ -68,7 +68,7 @@ class World:
 
 def wake(wake_id: str, *inner: NewEvent, summary: str = "", setup: str = "", kind: str = "end_turn") -> tuple[NewEvent, ...]:
     """The events of a whole wake."""
-    started = {"span_id": wake_id, "span_kind": "wake", "name": "session_run", "wake_id": wake_id}
+    started = {"span_id": wake_id, "span_kind": "wake", "name": "session_run", "wake_id": wake_id, "still_pending": 0}
     completed = {**started, "result": "success", "summary": summary}
     idle = {"stop_reason": {"type": kind}, "blockingEventIds": [], "summary": summary, "wake_id": wake_id}
     return (
