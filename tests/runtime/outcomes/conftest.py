@@ -1,0 +1,21 @@
+"""A home with a ledger for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fidelio.home import Home
+from fidelio.ledger import open_ledger
+from fidelio.runtime.record import RuntimeRecords
+from tests.runtime.outcomes.support import OutcomeBench
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[OutcomeBench]:
+    home = Home(tmp_path / "home").ensure()
+    async with await open_ledger(home.ledger) as ledger:
+        ledger.record_type = lambda kind: RuntimeRecords() if kind == "runtime" else None
+        yield OutcomeBench(home, ledger)
