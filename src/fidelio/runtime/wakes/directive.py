@@ -23,6 +23,7 @@ MAX_LEARNINGS = 3
 DEFAULT_FOLLOW_UP_SECONDS = 300
 SUMMARY_LENGTH = 400
 REASON_LENGTH = 200
+MAX_REJECTED = 20
 _FIELDS = frozenset({"outcome", "summary", "followUpSeconds", "queuedWakes", "learnings", "customToolRequest"})
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)", re.DOTALL)
 
@@ -88,7 +89,7 @@ def _read(raw: str, message: str) -> Directive:
     fallback = summarize(message)
     try:
         data = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return Directive(summary=fallback, rejected=(f"The directive is not valid JSON: {error}.",))
     if not isinstance(data, dict):
         return Directive(summary=fallback, rejected=("The directive is not a JSON object.",))
@@ -101,8 +102,15 @@ def _read(raw: str, message: str) -> Directive:
         wakes=wakes,
         learnings=tuple(_read_learnings(data.get("learnings"), rejected)),
         custom_tool=_read_custom_tool(data.get("customToolRequest"), rejected),
-        rejected=tuple(sanitize_text(text)[:300] for text in rejected[:20]),
+        rejected=tuple(_limit(rejected)),
     )
+
+
+def _limit(rejected: list[str]) -> Iterator[str]:
+    """The sentences for the model, each shortened. How many were left out is told too."""
+    yield from (sanitize_text(text)[:300] for text in rejected[:MAX_REJECTED])
+    if len(rejected) > MAX_REJECTED:
+        yield f"The directive has {len(rejected) - MAX_REJECTED} more problems like these."
 
 
 def _read_outcome(value: Any, rejected: list[str]) -> Literal["continue", "sleep"]:
@@ -121,14 +129,17 @@ def _read_follow_up(value: Any, rejected: list[str]) -> int:
     seconds = _read_seconds(value)
     if value is not None and seconds is None:
         rejected.append("followUpSeconds: not a number above 0.")
+    if seconds is not None and value > MAX_DELAY_SECONDS:
+        rejected.append("followUpSeconds: reduced to 24 hours.")
     return DEFAULT_FOLLOW_UP_SECONDS if seconds is None else seconds
 
 
 def _read_seconds(value: Any) -> int | None:
     """Whole seconds from 1 to the longest delay; None for anything that is no positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
-    return max(1, min(MAX_DELAY_SECONDS, math.floor(value)))
+    # Compared before it is rounded: an integer of a model may have more digits than any float.
+    return MAX_DELAY_SECONDS if value >= MAX_DELAY_SECONDS else max(1, math.floor(value))
 
 
 def _read_list(value: Any, name: str, most: int, rejected: list[str]) -> list[Any]:
@@ -155,13 +166,19 @@ def _read_wakes(value: Any, rejected: list[str]) -> Iterator[WakeRequest]:
         if priority not in ("low", "normal", "high"):
             rejected.append(f"queuedWakes {number}: priority is low, normal or high; normal was taken.")
             priority = "normal"
-        yield WakeRequest(
-            _shorten(reason), seconds, _shorten(item.get("note", "")), _shorten(item.get("dedupeKey", "")), priority
-        )
+        note, key = (_read_text(item, name, number, rejected) for name in ("note", "dedupeKey"))
+        yield WakeRequest(_shorten(reason), seconds, note, key, priority)
 
 
-def _shorten(value: Any) -> str:
-    return sanitize_text(" ".join(value.split()))[:REASON_LENGTH] if isinstance(value, str) else ""
+def _read_text(item: Mapping[str, Any], name: str, number: int, rejected: list[str]) -> str:
+    value = item.get(name)
+    if value is not None and not isinstance(value, str):
+        rejected.append(f"queuedWakes {number}: {name} is not a text; it was left out.")
+    return _shorten(value) if isinstance(value, str) else ""
+
+
+def _shorten(value: str) -> str:
+    return sanitize_text(" ".join(value.split()))[:REASON_LENGTH]
 
 
 def _read_learnings(value: Any, rejected: list[str]) -> Iterator[Mapping[str, Any]]:
