@@ -44,18 +44,9 @@ async def describe_environment(call: ToolCall, _: EmptyParameters, __: Preparati
             "level": record.sandbox.level or None,
         },
         "workspaceMountDefaults": {"workspacePath": WORKSPACE, "runtimePath": RUNTIME},
-        "mountedResources": _list_mounts(mounts) + [_describe_vault(name) for name in record.vaults],
+        "mountedResources": sections.list_mounts(record, environment),
     }
     return ToolResult(output=output)
-
-
-def _list_mounts(mounts: sections.Items) -> list[dict[str, str]]:
-    parts = {path: described.split(" ", 1) for path, described in mounts.items()}
-    return [{"mountPath": path, "access": access, "kind": kind} for path, (access, kind) in parts.items()]
-
-
-def _describe_vault(name: str) -> dict[str, str]:
-    return {"mountPath": f"/vaults/{name}", "access": "read_only", "kind": "vault"}
 
 
 async def describe_setup_of(call: ToolCall, arguments: SessionParameters, _: Preparation) -> ToolResult:

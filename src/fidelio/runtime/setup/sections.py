@@ -20,7 +20,7 @@ from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.memory_file import SECTIONS as MANAGED
 from fidelio.runtime.tools.model import ToolDefinition
-from fidelio.sandbox.model import LEARNINGS, PROJECT, RUNTIME, RUNTIME_LINK, SUBSTRATE, WORKSPACE
+from fidelio.sandbox.model import LEARNINGS, PROJECT, RUNTIME, RUNTIME_LINK, SUBSTRATE, VAULTS, WORKSPACE
 
 Items = Mapping[str, Any]
 # Enough to tell contents apart; a section has the whole digest of all its items.
@@ -137,6 +137,13 @@ def describe_environment(environment: Environment) -> Items:
 def describe_mounts(record: RuntimeRecord, environment: Environment) -> Items:
     """The mounts that `fidelio.runtime.specs` gives to the session, without vaults and without directories of the host."""
     return {path: f"{access} {kind}" for path, (access, kind) in (*_MOUNTS.items(), *_more_mounts(record, environment))}
+
+
+def list_mounts(record: RuntimeRecord, environment: Environment) -> list[dict[str, str]]:
+    """The mounts of a session with its vaults, as tools and files show them."""
+    found = {path: described.split(" ", 1) for path, described in describe_mounts(record, environment).items()}
+    vaults = [{"mountPath": f"{VAULTS}/{name}", "access": "read_only", "kind": "vault"} for name in record.vaults]
+    return [*({"mountPath": path, "access": access, "kind": kind} for path, (access, kind) in found.items()), *vaults]
 
 
 def _more_mounts(record: RuntimeRecord, environment: Environment) -> Iterator[tuple[str, tuple[str, str]]]:

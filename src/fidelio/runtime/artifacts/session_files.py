@@ -1,38 +1,43 @@
-"""Files that describe a session inside of its own sandbox, at /runtime and /workspace/.openboa-runtime, read-only there.
+"""The files about tools, permissions, environment, drafts and shell, which every call of a tool keeps up to date.
 
-An agent that works with files reads them in place of calling tools. They are projections of the record: each names the part of
-the record that it shows, and is written again only when that part has changed. They never hold a value of a variable, a secret
-or a path of the host.
+Each names the part of the record that it shows, and is written again only when a call has changed that part.
 """
 
 from __future__ import annotations
 
-import fcntl
-import logging
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.ledger.unit_of_work import CommittedSession
+from fidelio.runtime.artifacts.writing import has_file, runtime_directory, write_files
+from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.files import describe_mounts
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.permissions.posture import describe_permissions
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.setup import sections
 from fidelio.runtime.shell.history import load_output
 from fidelio.runtime.shell.views import SHOWN_COMMANDS, render_command, render_output, render_state
-from fidelio.runtime.tools.definitions import SANDBOX_TOOLS
-from fidelio.runtime.tools.model import ToolCall
+from fidelio.runtime.tools.definitions import RUNTIME_TOOLS
+from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext, ToolCall
 from fidelio.runtime.vaults import describe_vault, list_attached
 from fidelio.sandbox.model import SandboxSpec
 
-_log = logging.getLogger(__name__)
 # Written with every session: if it is missing, the others are too.
 _FIRST = "session-runtime.json"
-_PAGE = 4096
+
+
+class SandboxFacts(msgspec.Struct, frozen=True):
+    """What is known of a sandbox without its directories of the host. `variables` are names."""
+
+    network: str
+    hosts: tuple[str, ...]
+    limits: dict[str, int]
+    variables: tuple[str, ...]
+    mounts: list[dict[str, str]]
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -40,8 +45,9 @@ class Subject(msgspec.Struct, frozen=True):
 
     session: str
     record: RuntimeRecord
-    spec: SandboxSpec
+    sandbox: SandboxFacts
     tools: frozenset[str]
+    now: int
     # The last command with its whole output and the attached vaults, which the record does not hold.
     last_output: Mapping[str, Any] | None
     vaults: tuple[Mapping[str, Any], ...]
@@ -65,9 +71,9 @@ def _describe_session(subject: Subject) -> Mapping[str, Any]:
         "sessionId": subject.session,
         "agentId": record.agent,
         "status": record.status,
-        "environment": {"name": record.environment, "version": record.environment_version, "network": subject.spec.network},
+        "environment": {"name": record.environment, "version": record.environment_version, "network": subject.sandbox.network},
         "sandboxLevel": record.sandbox.level or None,
-        "mounts": describe_mounts(subject.spec),
+        "mounts": subject.sandbox.mounts,
         "pendingRequests": sorted(record.approvals),
     }
 
@@ -97,14 +103,14 @@ def _describe_tools(subject: Subject) -> Mapping[str, Any]:
             "destructive": tool.destructive,
             "interruptBehavior": tool.interrupt,
         }
-        for tool in SANDBOX_TOOLS
+        for tool in RUNTIME_TOOLS
         if tool.name in subject.tools
     ]
     return {"count": len(tools), "tools": tools}
 
 
 def _describe_policies(subject: Subject) -> Mapping[str, Any]:
-    offered = [tool for tool in SANDBOX_TOOLS if tool.name in subject.tools]
+    offered = [tool for tool in RUNTIME_TOOLS if tool.name in subject.tools]
     asking = [tool for tool in offered if find_policy(tool, subject.record) != "always_allow"]
     return {
         "alwaysAsk": [
@@ -130,15 +136,15 @@ def _explain_policies(body: Mapping[str, Any]) -> list[str]:
 
 
 def _describe_environment(subject: Subject) -> Mapping[str, Any]:
-    spec = subject.spec
+    facts = subject.sandbox
     return {
         "name": subject.record.environment,
         "version": subject.record.environment_version,
-        "network": spec.network,
-        "hosts": list(spec.hosts),
-        "limits": msgspec.to_builtins(spec.limits),
-        "variables": sorted(spec.environment),
-        "mountedResources": describe_mounts(spec),
+        "network": facts.network,
+        "hosts": facts.hosts,
+        "limits": facts.limits,
+        "variables": facts.variables,
+        "mountedResources": facts.mounts,
     }
 
 
@@ -204,7 +210,7 @@ ARTIFACTS = (
     RuntimeFile(
         "permission-posture.json",
         lambda r: (r.approvals, r.policies, r.allowed, r.shell.cwd, r.shell.is_open, r.shell.running),
-        lambda s: describe_permissions(s.record, None, s.tools),
+        lambda s: describe_permissions(s.record, None, s.tools, now=s.now),
         _explain_posture,
     ),
     RuntimeFile("shell-state.json", lambda r: r.shell, lambda s: render_state(s.record.shell)),
@@ -216,77 +222,47 @@ ARTIFACTS = (
 
 
 async def write_artifacts(call: ToolCall) -> None:
-    """Write the files whose part of the record this call has changed; all of them the first time.
-
-    They can be written again at any time, so a full disk does not fail the call, which is on record already.
-    """
-    if not call.spec.directory:
-        # The call was refused before its sandbox was known.
-        return
-    directory = Path(call.spec.directory) / "runtime"
-    is_first = not (directory / _FIRST).exists()
-    changed = [artifact for artifact in ARTIFACTS if is_first or artifact.part(call.before) != artifact.part(call.record)]
-    if not changed:
-        return
-    subject = await _load_subject(call)
-    texts = {name: text for artifact in changed for name, text in _render(artifact, subject).items()}
-    try:
+    """Write the files whose part of the record this call has changed; all of them the first time."""
+    directory = runtime_directory(call.context, call.record)
+    is_first = not has_file(directory, _FIRST)
+    changed = ARTIFACTS if is_first else [file for file in ARTIFACTS if file.part(call.before) != file.part(call.record)]
+    if changed:
+        # The call may have been refused before its sandbox was known.
+        facts = read_spec(call.spec) if call.spec.directory else await load_facts(call.context, call.record)
+        subject = await load_subject(call.context, call.session, facts, call.tools)
         # A few small files: a thread would cost more than the writing.
-        _write(directory, texts)
-    except OSError as error:
-        _log.warning("The files that describe session %s cannot be written: %s.", call.session.id, error.strerror)
+        write_files(directory, render_files(changed, subject), call.session.id)
 
 
-async def _load_subject(call: ToolCall) -> Subject:
-    last, context = call.record.shell.last, call.context
-    committed = call.session.events if isinstance(call.session, CommittedSession) else ()
-    output = None if last is None else render_output(await load_output(context.ledger, call.session.id, last, committed))
-    vaults = tuple(describe_vault(vault) for vault in await list_attached(context, call.record))
-    return Subject(call.session.id, call.record, call.spec, call.tools, output, vaults)
+def read_spec(spec: SandboxSpec) -> SandboxFacts:
+    return SandboxFacts(
+        spec.network, spec.hosts, msgspec.to_builtins(spec.limits), tuple(sorted(spec.environment)), describe_mounts(spec)
+    )
 
 
-def _render(artifact: RuntimeFile, subject: Subject) -> dict[str, str]:
-    body = artifact.render(subject)
-    texts = {artifact.name: msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n"}
-    if artifact.lines is not None:
-        texts[artifact.name.removesuffix("json") + "md"] = "\n".join(artifact.lines(body)) + "\n"
-    return texts
+async def load_facts(context: RuntimeContext, record: RuntimeRecord) -> SandboxFacts:
+    """What is known of the sandbox of a session without building its specification, which prepares the environment."""
+    environment = (await load_environment(context, record.environment, record.environment_version)).environment
+    mounts = sections.list_mounts(record, environment)
+    limits = msgspec.to_builtins(msgspec.structs.asdict(environment.limits))
+    return SandboxFacts(environment.network, environment.hosts, limits, tuple(sorted(environment.variables)), mounts)
 
 
-def _write(directory: Path, texts: Mapping[str, str]) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        # Another process may serve the same session.
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        for name, text in texts.items():
-            _write_file(handle, name, text.encode(errors="replace"))
-    finally:
-        os.close(handle)
+async def load_subject(context: RuntimeContext, session: LoadedRuntime, facts: SandboxFacts, tools: frozenset[str]) -> Subject:
+    last, record = session.record.shell.last, session.record
+    committed = session.events if isinstance(session, CommittedSession) else ()
+    output = None if last is None else render_output(await load_output(context.ledger, session.id, last, committed))
+    vaults = tuple(describe_vault(vault) for vault in await list_attached(context, record))
+    return Subject(session.id, record, facts, tools, context.clock(), output, vaults)
 
 
-def _write_file(directory: int, name: str, content: bytes) -> None:
-    """Write a file so that a reader sees either the old or the new content.
-
-    A single page is written in place, padded with blank lines until the rest is cut off. A rename makes ext4 write the file to
-    disk at once: 0.5 ms for each of the five files that every command changes. Longer contents are renamed into place.
-    """
-    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
-    try:
-        size = os.fstat(file).st_size
-        if max(size, len(content)) <= _PAGE:
-            os.pwrite(file, content.ljust(size, b"\n"), 0)
-            os.ftruncate(file, len(content))
-            # The sandbox may run as another user than this process, whatever the umask is.
-            os.fchmod(file, 0o644)
-            return
-    finally:
-        os.close(file)
-    _replace_file(directory, name, content)
+def render_files(files: Iterable[RuntimeFile], subject: Subject) -> dict[str, str]:
+    """The texts of files by their names."""
+    return {name: text for file in files for name, text in _render(file, subject)}
 
 
-def _replace_file(directory: int, name: str, content: bytes) -> None:
-    draft = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
-    with os.fdopen(draft, "wb") as file:
-        file.write(content)
-        os.fchmod(draft, 0o644)
-    os.replace(f".{name}", name, src_dir_fd=directory, dst_dir_fd=directory)
+def _render(file: RuntimeFile, subject: Subject) -> Iterable[tuple[str, str]]:
+    body = file.render(subject)
+    yield file.name, msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n"
+    if file.lines is not None:
+        yield file.name.removesuffix("json") + "md", "\n".join(file.lines(body)) + "\n"
