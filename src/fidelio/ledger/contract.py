@@ -22,6 +22,8 @@ from fidelio.ledger.model import (
     NewEvent,
     Page,
     Query,
+    RankedHit,
+    RankQuery,
     Request,
     RequestState,
     Session,
@@ -181,6 +183,10 @@ class Ledger(ABC):
     @abstractmethod
     async def search(self, query: Query) -> tuple[Hit, ...]:
         """Find the newest matches and rank them; each has the fields and words that matched."""
+
+    @abstractmethod
+    async def rank(self, query: RankQuery) -> tuple[RankedHit, ...]:
+        """Find what contains any of the words, ordered by BM25 (`fidelio.ledger.ranking`), then newest first."""
 
     @abstractmethod
     async def update_index(self) -> int:

@@ -329,3 +329,51 @@ class Hit(msgspec.Struct, frozen=True):
     time: int
     rank: float = msgspec.field(name="score")
     matches: tuple[FieldMatch, ...]
+
+
+class RankQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query whose hits are ordered by BM25: any word of `terms`, and any of `phrases`, may match.
+
+    `sessions` and `parents` limit it to these sessions and to the children of these; a row of either passes. `without` leaves
+    sessions out, and `record` keeps only sessions whose record has these values. `texts` are further texts, by name, that are
+    ranked with what is stored: the content of a file, for example.
+    """
+
+    terms: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    sessions: tuple[str, ...] | None = None
+    parents: tuple[str, ...] | None = None
+    without: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    record: Mapping[str, str] = {}
+    types: tuple[str, ...] = ()
+    source: Literal["event", "document"] | None = None
+    texts: Mapping[str, str] = {}
+    limit: int = 20
+
+
+class RankedHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A hit of a `RankQuery`: an event, a document, or one of its texts, whose name is the `path`.
+
+    `words` and `phrases` are those that occur in it. `raw` is the JSON text of the event's body, or the text itself.
+    """
+
+    source: Literal["event", "document", "text"]
+    score: float
+    words: tuple[str, ...]
+    phrases: tuple[str, ...]
+    excerpt: str
+    raw: str
+    type: str
+    session: str | None = None
+    seq: int | None = None
+    event: str | None = None
+    time: int = 0
+    space: str | None = None
+    path: str | None = None
+    version: int | None = None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the event; empty for a document or a text."""
+        return decode_body(self.raw) if self.source == "event" else {}

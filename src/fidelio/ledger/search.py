@@ -1,4 +1,4 @@
-"""Full-text search shared by both databases: tokenizer, query parser, excerpts and ranking.
+"""Full-text search shared by both databases: tokenizer, query parser, explanations and excerpts.
 
 The tokenizers of SQLite and PostgreSQL disagree, so texts are tokenized here and a database only stores and matches the words.
 The same query therefore finds the same events in both, and the explanation of a hit uses the words that matched.
@@ -21,6 +21,10 @@ MAX_QUERY_LENGTH = 1_000
 MAX_QUERY_WORDS = 16
 MAX_WORD_LENGTH = 64
 EXCERPT_LENGTH = 120
+RANKED_EXCERPT_LENGTH = 180
+RANKED_EXCERPT_LEAD = 40
+# Folding keeps no positions, so a text that is not ASCII is folded character by character to find a word in it.
+_MAX_FOLDED = 20_000
 MAX_FIELDS = 8
 MAX_HITS = 100
 # The newest matches of a query that are ranked.
@@ -152,6 +156,38 @@ def make_excerpt(text: str, terms: Sequence[Term]) -> str:
     start = max(0, (match.start() if match else 0) - EXCERPT_LENGTH // 3)
     cut = " ".join(text[start : start + EXCERPT_LENGTH].split())
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT_LENGTH < len(text) else ''}"
+
+
+def cut_excerpt(texts: Sequence[str], words: frozenset[str]) -> str:
+    """Cut up to 180 characters from the text with most of the words, from 40 before the first of them; without line breaks."""
+    text = max(texts, key=lambda text: len(words.intersection(tokenize(text))), default="") if len(texts) > 1 else texts[0]
+    start = max(0, _find_first(text, words) - RANKED_EXCERPT_LEAD)
+    lead = "…" if start else ""
+    cut = " ".join(text[start : start + RANKED_EXCERPT_LENGTH].split())
+    if start + RANKED_EXCERPT_LENGTH < len(text) or len(lead + cut) > RANKED_EXCERPT_LENGTH:
+        cut = cut[: RANKED_EXCERPT_LENGTH - len(lead) - 1] + "…"
+    return lead + cut
+
+
+def _find_first(text: str, words: Iterable[str]) -> int:
+    """The position of the first of the words in the text; 0 if none is found."""
+    if text.isascii():
+        folded = text.lower()
+        return min((at for word in words if (at := _find_word(folded, word)) >= 0), default=0)
+    pairs = [(char, at) for at, original in enumerate(text[:_MAX_FOLDED]) for char in _fold(original)]
+    folded = "".join([char for char, _ in pairs])
+    return min((pairs[at][1] for word in words if (at := _find_word(folded, word)) >= 0), default=0)
+
+
+def _find_word(folded: str, word: str) -> int:
+    """The position of a word that is not a part of a longer one, else of any occurrence; -1 if there is none."""
+    first = at = folded.find(word)
+    while at >= 0:
+        around = folded[at - 1 : at] + folded[at + len(word) : at + len(word) + 1]
+        if not any(char.isalnum() for char in around):
+            return at
+        at = folded.find(word, at + 1)
+    return first
 
 
 @cache

@@ -13,7 +13,7 @@ from fidelio.clock import Clock
 from fidelio.errors import LedgerUnavailable
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import EncodedChange, build_deletions, encode_change
-from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
+from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, RankedHit, RankQuery, Settlement
 from fidelio.ledger.postgres import erasure, jobs, reads, requests, search
 from fidelio.ledger.postgres.apply import commit
 from fidelio.ledger.postgres.database import Connection, Database, open_database
@@ -158,6 +158,10 @@ class PostgresLedger(Ledger):
     async def search(self, query: Query) -> tuple[Hit, ...]:
         async with self._database.connection() as connection:
             return await search.search(connection, query)
+
+    async def rank(self, query: RankQuery) -> tuple[RankedHit, ...]:
+        async with self._database.connection() as connection:
+            return await search.rank(connection, query)
 
     async def update_index(self) -> int:
         # Events and their search vectors are committed together, so the index is always up to date.

@@ -14,7 +14,7 @@ from fidelio.errors import LedgerDamaged
 from fidelio.errors.ledger import RESTORE
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.encoding import build_deletions, encode_change
-from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, Settlement
+from fidelio.ledger.model import Change, CommitResult, Event, Hit, Lease, Query, RankedHit, RankQuery, Settlement
 from fidelio.ledger.redaction import Redaction, redact_events
 from fidelio.ledger.sqlite import erasure, jobs, reads, requests, search
 from fidelio.ledger.sqlite import search_index as index
@@ -141,7 +141,13 @@ class SqliteLedger(Ledger):
             return newest
 
     async def search(self, query: Query) -> tuple[Hit, ...]:
-        hits, is_stale = await asyncio.to_thread(self._read, lambda connection: _search(connection, query))
+        return await self._search(lambda connection: search.search(connection, query))
+
+    async def rank(self, query: RankQuery) -> tuple[RankedHit, ...]:
+        return await self._search(lambda connection: search.rank(connection, query))
+
+    async def _search(self, find: Callable[[apsw.Connection], T]) -> T:
+        hits, is_stale = await asyncio.to_thread(self._read, lambda connection: (find(connection), index.is_behind(connection)))
         if is_stale:
             # The process that wrote the events may have ended before it indexed them.
             self._writer.schedule_indexing()
@@ -191,10 +197,6 @@ class SqliteLedger(Ledger):
     def _read(self, read: Callable[[apsw.Connection], T]) -> T:
         with self._read_pool.connection() as connection:
             return read(connection)
-
-
-def _search(connection: apsw.Connection, query: Query) -> tuple[tuple[Hit, ...], bool]:
-    return search.search(connection, query), index.is_behind(connection)
 
 
 def _check_integrity(connection: apsw.Connection) -> list[str]:

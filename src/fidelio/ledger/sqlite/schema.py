@@ -189,7 +189,16 @@ CREATE INDEX sessions_by_namespace ON sessions (namespace) WHERE deleted = 0;
 CREATE INDEX sessions_by_namespace_kind ON sessions (namespace, kind) WHERE deleted = 0;
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
+# Rows of the search index have a tag for the namespace of their session. The index is emptied here and filled again in the
+# background.
+_FOURTH = """
+INSERT INTO event_words (event_words) VALUES ('delete-all');
+INSERT INTO document_words (document_words) VALUES ('delete-all');
+UPDATE search_progress SET reached = 0 WHERE source IN ('event', 'document');
+UPDATE documents SET indexed = NULL;
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 VERSION = len(MIGRATIONS)
 
 

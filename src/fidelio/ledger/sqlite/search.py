@@ -1,7 +1,8 @@
-"""Full-text search with FTS5: the newest matches, ranked.
+"""Full-text search with FTS5: the newest matches with all words, and the best matches with any word.
 
 FTS5 returns matches in descending order and stops at a limit, so a common word costs no more than a rare word. Ranking all
-matches would read every posting list to its end; only the newest few dozen are ranked.
+matches would read every posting list to its end; only the newest few dozen are ranked by `search`, and `rank` chooses rows as
+`fidelio.ledger.ranking` says.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import apsw
+import msgspec
 
 from fidelio.errors import BadQuery
 from fidelio.ledger.checks import session_not_found
-from fidelio.ledger.model import FieldMatch, Hit, Query
+from fidelio.ledger.model import FieldMatch, Hit, Query, RankedHit, RankQuery
 from fidelio.ledger.paging import clamp_page_size
+from fidelio.ledger.ranking import CountRows, FindRows, LoadRecords, LoadRows, RankRow, RowCount, Step, is_dense
+from fidelio.ledger.ranking import rank as rank_by_steps
 from fidelio.ledger.search import (
     CANDIDATES,
     MAX_HITS,
@@ -24,9 +28,15 @@ from fidelio.ledger.search import (
     to_document_hits,
     to_event_hits,
 )
-from fidelio.ledger.sqlite.search_index import Source, encode_tag
+from fidelio.ledger.sqlite.schema import fetch, read_newest_position
+from fidelio.ledger.sqlite.search_index import Source, encode_tag, read_progress
 
 SplitPhrases = frozenset[Term]
+
+# A longer list of types is not matched in the index, because each type costs as much as the word; loaded rows are filtered.
+MAX_TYPE_TAGS = 4
+# No row has it.
+_NO_TAG = "none"
 
 PREFIXES_INDEXED = 2
 MAX_PREFIX_WORDS = 24
@@ -181,3 +191,132 @@ def _build_session_filter(connection: apsw.Connection, query: Query) -> list[str
     if parent is None:
         return None
     return [f"tags : {encode_tag('s' if query.relation == 'parent' else 'p', parent)}"]
+
+
+# Ranked search
+
+_NEWEST: dict[Source, str] = {
+    "event": "SELECT rowid FROM event_words WHERE event_words MATCH ? AND rowid > ? ORDER BY rowid DESC LIMIT ?",
+    "document": "SELECT rowid FROM document_words WHERE document_words MATCH ? AND rowid > ? ORDER BY rowid DESC LIMIT ?",
+}
+_COUNT_NEWEST: dict[Source, str] = {
+    "event": """
+SELECT count(*), min(rowid) FROM (SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid DESC LIMIT ?)
+""",
+    "document": """
+SELECT count(*), min(rowid) FROM (SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid DESC LIMIT ?)
+""",
+}
+_FIND_NTH_OLDEST: dict[Source, str] = {
+    "event": "SELECT rowid FROM event_words WHERE event_words MATCH ? ORDER BY rowid LIMIT 1 OFFSET ?",
+    "document": "SELECT rowid FROM document_words WHERE document_words MATCH ? ORDER BY rowid LIMIT 1 OFFSET ?",
+}
+_LOAD: dict[Source, str] = {
+    "event": """
+SELECT e.position, e.session, e.type, e.time, e.body, e.seq, e.id FROM events AS e JOIN sessions AS s ON s.id = e.session
+WHERE e.position IN (SELECT value FROM json_each(?1)) AND e.body IS NOT NULL
+AND (?2 = '[]' OR s.namespace IN (SELECT value FROM json_each(?2)))
+""",
+    "document": """
+SELECT v.key, v.session, 'document', v.time, CAST(b.content AS TEXT), NULL, NULL, v.space, v.path, v.version
+FROM document_versions AS v JOIN blobs AS b ON b.digest = v.digest JOIN sessions AS s ON s.id = v.session
+WHERE v.key IN (SELECT value FROM json_each(?1)) AND (?2 = '[]' OR s.namespace IN (SELECT value FROM json_each(?2)))
+""",
+}
+_RECORDS = "SELECT id, record FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
+_COUNT_BETWEEN = "SELECT count(*) FROM event_words WHERE event_words MATCH ? AND rowid > ? AND rowid <= ?"
+# A namespace is looked for in this many windows of the index with this many rows.
+_WINDOWS = 3
+_WINDOW_ROWS = 400
+
+
+def rank(connection: apsw.Connection, query: RankQuery) -> tuple[RankedHit, ...]:
+    """Carry out the steps of a ranked search."""
+    driver = _RankDriver(connection, query)
+    steps = rank_by_steps(query, read_newest_position(connection))
+    answer: object = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as finished:
+            hits: tuple[RankedHit, ...] = finished.value
+            return hits
+        answer = driver.carry_out(step)
+
+
+class _RankDriver:
+    """Carries out the steps of a ranked search on a connection."""
+
+    def __init__(self, connection: apsw.Connection, query: RankQuery) -> None:
+        self._connection = connection
+        self._reached: dict[Source, int] = {
+            "event": read_progress(connection, "event"),
+            "document": read_progress(connection, "document"),
+        }
+        self._namespaces = msgspec.json.encode(query.namespaces).decode()
+        self._filter = _build_tag_filter(query, by_namespace=not self._is_everywhere(query))
+
+    def carry_out(self, step: Step) -> object:
+        connection = self._connection
+        match step:
+            case CountRows():
+                return self._count(step)
+            case FindRows():
+                oldest = _find_oldest(connection, step) if step.is_deeper else 0
+                match_ = f"{_match_word(step.word)}{self._filter}"
+                return [key for (key,) in fetch(connection, _NEWEST[step.source], (match_, oldest, step.limit))]
+            case LoadRows():
+                values = (msgspec.json.encode(step.keys).decode(), self._namespaces)
+                return [RankRow(*row) for row in fetch(connection, _LOAD[step.source], values)]
+            case LoadRecords():
+                return dict(fetch(connection, _RECORDS, (msgspec.json.encode(step.sessions).decode(),)))
+
+    def _count(self, step: CountRows) -> RowCount:
+        values = (_match_word(step.word), step.depth)
+        rows, oldest = self._connection.execute(_COUNT_NEWEST[step.source], values).get
+        span = self._reached[step.source] - (oldest or 0) + 1
+        if rows < step.depth or not is_dense(rows, span):
+            return RowCount(rows, span)
+        return RowCount(rows, span, self._connection.execute(_FIND_NTH_OLDEST[step.source], (values[0], rows - 1)).get or 0)
+
+    def _is_everywhere(self, query: RankQuery) -> bool:
+        """Whether most rows belong to the namespaces. Then filtering the loaded rows is cheaper than matching the tag.
+
+        FTS5 looks up every row of a word in the list of the tag, which costs more than finding the row.
+        """
+        step = self._reached["event"] // _WINDOWS
+        if not query.namespaces or step < _WINDOW_ROWS:
+            return False
+        match_ = _match_tags([encode_tag("n", namespace) for namespace in query.namespaces])
+        ends = [step * number for number in range(1, _WINDOWS + 1)]
+        counts = [self._connection.execute(_COUNT_BETWEEN, (match_, end - _WINDOW_ROWS, end)).get for end in ends]
+        return bool(min(counts) * 2 > _WINDOW_ROWS)
+
+
+def _find_oldest(connection: apsw.Connection, step: FindRows) -> int:
+    """The key before the oldest row that may be visited; 0 if there are fewer rows."""
+    return connection.execute(_SELECT_NTH[step.source], (_match_word(step.word), step.depth)).get or 0
+
+
+def _match_word(word: str) -> str:
+    return f'(words : "{word}")'
+
+
+def _match_tags(tags: Sequence[str]) -> str:
+    return f"(tags : ({' OR '.join(tags)}))"
+
+
+def _build_tag_filter(query: RankQuery, *, by_namespace: bool) -> str:
+    """Build the FTS5 conditions of a ranked search."""
+    allowed = []
+    if query.sessions is not None or query.parents is not None:
+        family = [encode_tag("s", session) for session in query.sessions or ()]
+        family += [encode_tag("p", parent) for parent in query.parents or ()]
+        allowed.append(family or [_NO_TAG])
+    if query.namespaces and by_namespace:
+        allowed.append([encode_tag("n", namespace) for namespace in query.namespaces])
+    if 0 < len(query.types) <= MAX_TYPE_TAGS:
+        allowed.append([encode_tag("t", type_) for type_ in query.types])
+    without = [encode_tag("s", session) for session in query.without]
+    excluded = f" NOT {_match_tags(without)}" if without else ""
+    return "".join(f" AND {_match_tags(tags)}" for tags in allowed) + excluded

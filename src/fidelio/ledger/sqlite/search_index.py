@@ -37,7 +37,10 @@ _WORDS = join_sql(
     # Nobody searches for the digests that the ledger has added to a body.
     f") FROM json_tree(json_remove(e.body, '$.{MARK}')) AS t WHERE t.type IN ('text', 'integer')), '')",
 )
-_TAGS = "'s' || hex(e.session) || ' k' || hex(s.kind) || ' t' || hex(e.type) || coalesce(' p' || hex(s.parent), '')"
+_TAGS = join_sql(
+    "'s' || hex(e.session) || ' k' || hex(s.kind) || ' n' || hex(s.namespace) || ' t' || hex(e.type)",
+    "|| coalesce(' p' || hex(s.parent), '')",
+)
 _OTHERS = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, "e.position > ? AND e.position <= ? AND NOT (", _PLAIN, ")")
 
 _INSERT = "INSERT INTO event_words (rowid, words, tags)"
@@ -66,7 +69,7 @@ _OTHERS_OF_SESSIONS = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF
 _OTHERS_OF_REST = join_sql("SELECT e.position, e.body,", _TAGS, _EVENTS, _OF_REST, _AS_OTHER)
 
 _DOCUMENT = """
-SELECT v.key, v.path, v.session, s.kind, s.parent, b.content, v.space
+SELECT v.key, v.path, v.session, s.kind, s.namespace, s.parent, b.content, v.space
 FROM document_versions AS v JOIN sessions AS s ON s.id = v.session LEFT JOIN blobs AS b ON b.digest = v.digest
 """
 _INSERT_DOCUMENT = "INSERT INTO document_words (rowid, words, tags) VALUES (?, ?, ?)"
@@ -200,10 +203,10 @@ def _to_index_rows(rows: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
 def _index_documents(connection: apsw.Connection, limit: int) -> int:
     after = read_progress(connection, "document")
     rows = fetch(connection, join_sql(_DOCUMENT, "WHERE v.key > ? ORDER BY v.key LIMIT ?"), (after, limit))
-    for key, path, session, kind, parent, content, space in rows:
+    for key, path, *session, content, space in rows:
         _remove_document(connection, space, path)
         if content is not None:
-            connection.execute(_INSERT_DOCUMENT, (key, encode_document(path, content), _build_tags(session, kind, parent)))
+            connection.execute(_INSERT_DOCUMENT, (key, encode_document(path, content), _build_tags(*session)))
         connection.execute(
             "UPDATE documents SET indexed = ? WHERE space = ? AND path = ?", (key if content is not None else None, space, path)
         )
@@ -224,8 +227,8 @@ def _remove_document(connection: apsw.Connection, space: str, path: str) -> None
     indexed = connection.execute("SELECT indexed FROM documents WHERE space = ? AND path = ?", (space, path)).get
     if indexed is not None:
         row = connection.execute(join_sql(_DOCUMENT, "WHERE v.key = ?"), (indexed,)).get
-        key, path, session, kind, parent, content, _ = row
-        connection.execute(_DELETE_DOCUMENT, (key, encode_document(path, content), _build_tags(session, kind, parent)))
+        key, path, *session, content, _ = row
+        connection.execute(_DELETE_DOCUMENT, (key, encode_document(path, content), _build_tags(*session)))
 
 
 def encode_document(path: str, content: bytes) -> str:
@@ -237,8 +240,8 @@ def encode_words(fields: Sequence[str]) -> str:
     return f" {FIELD_SEPARATOR} ".join([" ".join(tokenize(field)) for field in fields])
 
 
-def _build_tags(session: str, kind: str, parent: str | None) -> str:
-    tags = [encode_tag("s", session), encode_tag("k", kind)]
+def _build_tags(session: str, kind: str, namespace: str, parent: str | None) -> str:
+    tags = [encode_tag("s", session), encode_tag("k", kind), encode_tag("n", namespace)]
     return " ".join(tags if parent is None else [*tags, encode_tag("p", parent)])
 
 
