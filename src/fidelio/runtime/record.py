@@ -336,10 +336,10 @@ _STRUCTURE = """
 role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
 digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
 source_path source_digest target_digest target_path content_digest pattern agent_version model tools budget.* depth root
-span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq still_pending interrupt_seq consumed setup continues
+span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup continues
 extensions
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
-messages outcome_id author max_iterations iteration status trend decision verdict
+messages outcome_id author max_iterations iteration status trend decision verdict criteria results
 """
 
 

@@ -44,7 +44,6 @@ class Beginning:
             "summary": _summarize(plan, received),
             "messages": len(received),
             "processed_seq": received[-1].seq if received else wakes.processed_seq,
-            "still_pending": wakes.pending - len(received),
             "consumed": [queued.id for queued in plan.wakes],
             "setup": setup.fingerprint,
             "input": [*content, *stored.content],

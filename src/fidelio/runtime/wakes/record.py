@@ -149,7 +149,8 @@ def _start_span(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
         started_seq=event.seq,
         count=wakes.count + 1,
         processed_seq=body.get("processed_seq", wakes.processed_seq),
-        pending=body.get("still_pending", wakes.pending),
+        # Counted from the record, not by whoever began the wake: more may have been sent before this was committed.
+        pending=max(0, wakes.pending - body.get("messages", 0)),
         queued=tuple(wake for wake in wakes.queued if wake.id not in consumed),
         schedules=tuple(_advance(schedule, event.time) for schedule in wakes.schedules),
         stop_reason="",
