@@ -106,6 +106,9 @@ class Reporter(Protocol):
     async def report_output(self, size: int) -> None:
         """Count `size` more bytes of output against the limit. They are not recorded as events."""
 
+    async def wait_for(self, request: str) -> None:
+        """Wait until a request of another session is closed, without a timeout. The run waits meanwhile."""
+
     async def ask(self, question: AgentQuestion) -> Reply:
         """Open a request in the inbox and wait for its answer, without a timeout."""
 

@@ -77,6 +77,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: int = 0
     last_activity: str = ""
     questions: tuple[str, ...] = ()
+    # Requests of another session that the run waits for; it does not close them.
+    awaited: tuple[str, ...] = ()
     waiting_since: int = 0
     waited_ms: int = 0
     stop_by: str = ""
@@ -158,7 +160,7 @@ def _fold_run(record: AgentRecord, event: RecordEvent) -> AgentRecord:
     step = _RUN_STEPS.get(event.type)
     run = step(record.run, event) if step else record.run
     # While other questions are open, the run still waits.
-    after = replace(record, run=replace(run, state="waiting" if run.questions else state))
+    after = replace(record, run=replace(run, state="waiting" if run.questions or run.awaited else state))
     linked = _LINKED_STEPS.get(event.type)
     return linked(after, event) if linked else after
 
@@ -252,14 +254,17 @@ def _fold_usage(run: RunRecord, event: RecordEvent) -> RunRecord:
 
 
 def _fold_waiting(run: RunRecord, event: RecordEvent) -> RunRecord:
-    since = run.waiting_since if run.questions else event.time
+    since = run.waiting_since if run.questions or run.awaited else event.time
+    if event.body.get("of_session"):
+        return replace(run, awaited=(*run.awaited, event.body["request"]), waiting_since=since)
     return replace(run, questions=(*run.questions, event.body["request"]), waiting_since=since)
 
 
 def _fold_going_on(run: RunRecord, event: RecordEvent) -> RunRecord:
     left = tuple(request for request in run.questions if request != event.body["request"])
-    waited = run.waited_ms if left else run.waited_ms + max(0, event.time - run.waiting_since)
-    return replace(run, questions=left, waited_ms=waited)
+    awaited = tuple(request for request in run.awaited if request != event.body["request"])
+    waited = run.waited_ms if left or awaited else run.waited_ms + max(0, event.time - run.waiting_since)
+    return replace(run, questions=left, awaited=awaited, waited_ms=waited)
 
 
 def _fold_stop_requested(run: RunRecord, event: RecordEvent) -> RunRecord:
@@ -274,6 +279,7 @@ def _fold_end(run: RunRecord, event: RecordEvent) -> RunRecord:
         usage=msgspec.convert(event.body.get("usage", {}), Usage),
         process=None,
         questions=(),
+        awaited=(),
         result_seq=event.seq,
         ended_at=event.time,
     )

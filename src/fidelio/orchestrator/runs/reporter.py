@@ -134,6 +134,14 @@ class RunReporter:
             raise ExecutorFailure(f"The question of the agent was {closed.state}.", reason=f"question.{closed.state}")
         return Reply(str(closed.answer.get("option", "")), str(closed.answer.get("text", "")))
 
+    async def wait_for(self, request: str) -> None:
+        known = await self._context.ledger.request(request)
+        if request not in self.agent.record.run.awaited:
+            await self._report(RUN_WAITING, {"request": request, "of_session": known.session})
+        self._on_change()
+        await self._context.inbox.wait_until_closed(request)
+        await self._record_answer(request)
+
     async def _cancel_question(self, opening: asyncio.Task[str]) -> None:
         """Dismiss the question that the agent withdrew. On an interruption it stays for the code that resumes or ends the
         run.
@@ -162,7 +170,8 @@ class RunReporter:
         draft = draft_event(RUN_GOING_ON, {"run": self._run, "request": request})
 
         def decide(current: LoadedAgent) -> AgentDecision | None:
-            waits = current.record.run.id == self._run and request in current.record.run.questions
+            run = current.record.run
+            waits = run.id == self._run and request in (*run.questions, *run.awaited)
             return AgentDecision(None, events=(draft,), requests=closing) if waits else None
 
         await self._write(decide)

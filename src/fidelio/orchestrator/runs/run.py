@@ -43,12 +43,17 @@ from fidelio.orchestrator.runs.results import RunEnd, check_result, end_from_fai
 from fidelio.orchestrator.runs.supervisor import StopRequested, Supervisor, WatcherDetached
 from fidelio.processes.ending import end_processes
 from fidelio.processes.spooled import is_alive
+from fidelio.processes.table import ProcessIdentity
 from fidelio.retry import retry_transient
 
 # A run that cannot begin, for example because of a full disk, is tried this often before it fails.
 _MAX_STARTS = 6
 # Each host that adopts a run counts, and each unexpected failure of the supervision.
 _MAX_ADOPTIONS = 100
+
+# Executors whose agents are sessions of this ledger and live without a process.
+DURABLE = frozenset({"fidelio"})
+NO_PROCESS = ProcessIdentity(0, "")
 
 ExecutorCall = Coroutine[Any, Any, TurnResult | None]
 
@@ -158,6 +163,9 @@ class RunController:
             return
         reporter = self._new_reporter(await self._drop_answered_questions(agent), prepared)
         process = agent.record.run.process
+        if process is None and prepared.executor.name in DURABLE:
+            # The agent itself has survived its host.
+            process = NO_PROCESS
         if agent.record.run.stop_by or process is None:
             await end_processes(self.run)
             await self._finish(
@@ -167,7 +175,7 @@ class RunController:
             return
         reporter.replay()
         limits = prepared.blueprint.limits
-        if not is_alive(process):
+        if process is not NO_PROCESS and not is_alive(process):
             # The process has ended, perhaps long ago: its output is read without a time limit.
             limits = msgspec.structs.replace(limits, wall_seconds=math.inf)
         await self._conclude(prepared, prepared.executor.adopt(prepared.turn, process, reporter), limits)
