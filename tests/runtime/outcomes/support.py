@@ -49,6 +49,9 @@ class CheckSandboxes(FileSandboxes):
     async def level(self) -> LevelReport:
         return LevelReport("bubblewrap", "a test")
 
+    async def start(self, spec: SandboxSpec) -> SandboxState:
+        return self.live.get(spec.session) or SandboxState(spec.session, "first", "bubblewrap", 1)
+
     async def state(self, session: str) -> SandboxState | None:
         return self.live.get(session)
 

@@ -48,7 +48,7 @@ def outcomes(draw: st.DrawFn) -> Outcome:
     criteria = tuple(Criterion(f"c{number}") for number in range(draw(st.sampled_from([len(results), 3])) or 1))
     status: VerdictStatus = combine(results, len(criteria))
     entries = (Evaluation("wake_1", 1, 0, status, "first_iteration", results),) if draw(st.booleans()) else ()
-    decided = draw(st.sampled_from(["", "", "pass", "fail"]))
+    decided: Any = draw(st.sampled_from(["", "", "pass", "fail"]))
     return Outcome(draw(st.sampled_from("abcdef")), "t", criteria, "person", evaluations=entries, decided=decided)
 
 
