@@ -131,7 +131,7 @@ async def _store_missing(substrate: Substrate, missing: Iterable[SharedFile]) ->
 
 
 def _merge(changes: list[Change]) -> Change:
-    """The changes as a single one. Each of them writes the tree of the paths, which can be written only once."""
+    """Combine the changes. Each of them writes the tree of the paths, and a commit can write it only once."""
     documents = {(document.space, document.path): document for change in changes for document in change.documents}
     return Change(
         session=changes[0].session,

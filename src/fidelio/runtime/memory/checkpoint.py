@@ -52,7 +52,7 @@ async def _find_event(context: RuntimeContext, session: str, seq: int) -> str | 
 
 
 def _describe_directive(wakes: WakeRecord) -> str | None:
-    """What the last wake asked for: to go on, or to sleep."""
+    """What the directive of the last wake was: to go on, or to sleep."""
     return None if not wakes.last else "continue" if wakes.continues else "sleep"
 
 

@@ -49,7 +49,7 @@ async def write_learnings(context: RuntimeContext, session: LoadedRuntime) -> bo
 
 
 def _render(learnings: Iterable[Learning], agent: str) -> dict[str, bytes]:
-    """The files by name: one of each kind, oldest learning first."""
+    """The files by name, a file for each kind, oldest learning first."""
     lines: dict[str, list[bytes]] = {kind: [] for kind in KINDS}
     for learning in learnings:
         lines[learning.content.kind].append(msgspec.json.encode(learning.describe(agent)) + b"\n")

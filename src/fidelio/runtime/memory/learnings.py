@@ -61,8 +61,8 @@ class NewLearning(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """What equal learnings have in common: the explicit key, else kind, title and detail without case."""
-        parts = ["key", self.key] if self.key else ["text", self.kind, self.title.lower(), self.detail.lower()]
-        return hashlib.sha256(b"fidelio.learning.v1:" + msgspec.json.encode(parts)).hexdigest()
+        subject = ["key", self.key] if self.key else ["text", self.kind, self.title.lower(), self.detail.lower()]
+        return hashlib.sha256(b"fidelio.learning.v1:" + msgspec.json.encode(subject)).hexdigest()
 
 
 class Learning(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ def _read_line(value: Any, most: int) -> str:
 
 
 def capture_learnings(parsed: CapturedLearnings, known: Collection[str], *, waiting: int) -> CapturedLearnings:
-    """Leave out what is known, by fingerprint, and let at most `MAX_WAITING` learnings wait for a person."""
+    """Drop what is known, by fingerprint, and let at most `MAX_WAITING` learnings wait for a person."""
     accepted: dict[str, NewLearning] = {}
     rejected = list(parsed.rejected)
     for learning in parsed.accepted:
@@ -286,7 +286,7 @@ def _build_event(learning: Learning) -> NewEvent:
 
 
 async def _is_known(context: RuntimeContext, store: Store, learning: NewLearning, own: Network) -> bool:
-    """Whether an equal learning is stored that sessions like this one can see."""
+    """Whether an equal learning is stored that sessions with this network can see."""
     found = await context.ledger.document(_key_space(store), learning.fingerprint)
     return found is not None and any(found.text == network and _may_see(own, network) for network in OPENNESS)
 
@@ -308,5 +308,5 @@ def _may_see(own: Network, source: Network) -> bool:
 
 
 def _key_space(store: Store) -> str:
-    """The fingerprints of the learnings, by which an equal one is found."""
+    """The space of the fingerprints, by which equal learnings are found."""
     return f"learning-keys:{store.id}"

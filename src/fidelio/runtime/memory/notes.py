@@ -127,7 +127,7 @@ def _build_events(call: ToolCall, memory: WorkspaceMemory, new: NewVersion, mode
 
 
 def _describe_change(memory: WorkspaceMemory, text: str) -> Iterator[str]:
-    """What a person reads beside the content: what it becomes part of, and which lines of the file change."""
+    """What a person reads in addition to the content: what it becomes part of, and which lines of the file change."""
     yield f"This changes the notes of {SUBSTRATE}/{memory.file.path}, on top of {memory.version_id or 'no version'}."
     yield "Every session of this agent in this project has them in its prompt."
     lines = list(render_unified(compare_texts(memory.text, text), "shared", "new"))[2:]

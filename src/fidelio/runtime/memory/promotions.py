@@ -43,7 +43,7 @@ class NewPromotion(msgspec.Struct, frozen=True):
 
 
 class PromotionChanges(msgspec.Struct, frozen=True):
-    """What carries out the answered promotions of a session; all of it belongs into one commit of the session."""
+    """What carries out the answered promotions of a session; all of it belongs into the same commit."""
 
     events: tuple[NewEvent, ...] = ()
     linked: tuple[Change, ...] = ()

@@ -25,7 +25,7 @@ PromotionState = Literal["open", "allowed", "denied"]
 
 
 class PendingPromotion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A learning that a person has been asked about. `assurance` says how sure the ledger is that a person answered."""
+    """A learning with a request to a person. `assurance` says how sure the ledger is that a person answered."""
 
     request: str
     learning: str

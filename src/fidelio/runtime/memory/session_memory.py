@@ -135,5 +135,5 @@ def _space(session: str) -> str:
 
 
 def _index(session: str) -> str:
-    """What is known of each version beside its content, by its id."""
+    """The space of what is known of each version apart from its content, by its id."""
     return f"memory-versions:{session}"

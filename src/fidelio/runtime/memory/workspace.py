@@ -35,7 +35,7 @@ class WorkspaceMemory(msgspec.Struct, frozen=True):
         return read_section(self.text, section)
 
     def with_section(self, section: Section, body: str) -> str:
-        """The file with another content of a section. Raises `ToolRefused` if it cannot be written or becomes too long."""
+        """The file with another content of a section. Raises `ToolRefused` if that is not possible or becomes too long."""
         if len(body) > MAX_SECTION:
             raise ToolRefused(
                 f"The section '{section}' of {self.file.path} would have {len(body)} characters; the limit is {MAX_SECTION}.",
@@ -46,7 +46,7 @@ class WorkspaceMemory(msgspec.Struct, frozen=True):
 
 
 async def load_workspace_memory(substrate: Substrate) -> WorkspaceMemory:
-    """The memory file; if there is none, or a person has redacted its content, the text that a new one begins with."""
+    """The memory file; if it is missing, or a person has redacted its content, the text that a new file begins with."""
     file = await find_file(substrate, MEMORY_FILES[0])
     content = None if file.version is None else await substrate.find_content(file.version)
     text = render_text(MEMORY_FILES[0], substrate.agent) if content is None else decode_text(content)

@@ -16,16 +16,17 @@ from fidelio.definitions.library.memo import Memo
 from fidelio.errors import ToolRefused
 from fidelio.runtime.agents.definition import AgentSkills
 from fidelio.runtime.ports import SkillRoot
-from fidelio.runtime.skills.scanning import FoundSkill, Skill, SkillProblem, UnusableSkill, read_file, scan_root
+from fidelio.runtime.skills.scanning import AgentSkill as Skill
+from fidelio.runtime.skills.scanning import FoundSkill, SkillProblem, UnusableSkill, read_file, scan_root
 from fidelio.runtime.tools.model import RuntimeContext
 
-__all__ = ["Skill", "SkillCatalogue", "SkillProblem", "SkillText", "list_skills", "load_catalogue", "read_skill"]
+__all__ = ["Skill", "SkillCatalogue", "SkillContent", "SkillProblem", "list_skills", "load_catalogue", "read_skill"]
 
 MAX_SKILLS = 500
 _MEMOS = 64
 
 
-class SkillText(msgspec.Struct, frozen=True):
+class SkillContent(msgspec.Struct, frozen=True):
     """A skill with its text; `truncated` if only the beginning of it."""
 
     skill: Skill
@@ -60,7 +61,7 @@ async def list_skills(context: RuntimeContext, project: str, skills: AgentSkills
 
 async def read_skill(
     context: RuntimeContext, project: str, skills: AgentSkills, name: str, *, max_characters: int
-) -> SkillText:
+) -> SkillContent:
     """The text of a skill, by its exact name. Raises `ToolRefused` if there is none, or if its file cannot be read any more."""
     found = await load_catalogue(context, project, skills)
     skill = next((skill for skill in found.skills if skill.name == name), None)
@@ -73,7 +74,7 @@ async def read_skill(
     except UnusableSkill as problem:
         raise ToolRefused(f"The skill {name} cannot be read: {problem}", reason="unreadable", retryable=True) from problem
     text = raw.decode("utf-8-sig", errors="replace")
-    return SkillText(skill, text[:max_characters], len(text) > max_characters)
+    return SkillContent(skill, text[:max_characters], len(text) > max_characters)
 
 
 @lru_cache(maxsize=_MEMOS)

@@ -24,8 +24,11 @@ _BUNDLED = Path(__file__).resolve().parents[2] / "bundled" / DIRECTORY
 def list_default_roots(home: Home, project: str, load: Callable[[], Trust] = load_user_trust) -> tuple[SkillRoot, ...]:
     """The directories with skills for a project, nearest first. They need not exist."""
     roots = [*_list_project_roots(Path(project), load()), *_list_user_roots(home), SkillRoot(_BUNDLED, "bundled")]
-    # A home inside of the project is found twice; the nearer name counts.
-    return tuple({root.path: root for root in reversed(roots)}.values())[::-1]
+    nearest: dict[Path, SkillRoot] = {}
+    for root in roots:
+        # A home inside of the project is found twice.
+        nearest.setdefault(root.path, root)
+    return tuple(nearest.values())
 
 
 def _list_project_roots(project: Path, trust: Trust) -> Iterator[SkillRoot]:

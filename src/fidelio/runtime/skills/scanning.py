@@ -38,7 +38,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _MARKUP = re.compile(r"^[\s#>*+\-|=`~_]+")
 
 
-class Skill(msgspec.Struct, frozen=True):
+class AgentSkill(msgspec.Struct, frozen=True):
     """A skill. `source` says whose it is, `digest` is that of its file."""
 
     name: str
@@ -49,7 +49,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class SkillProblem(msgspec.Struct, frozen=True):
-    """A file that cannot be used as a skill, or that another one hides."""
+    """A file that cannot be used as a skill, or that another skill hides."""
 
     name: str
     source: str
@@ -59,7 +59,7 @@ class SkillProblem(msgspec.Struct, frozen=True):
 class FoundSkill(msgspec.Struct, frozen=True):
     """A skill and the file that it is read from, which no tool returns."""
 
-    skill: Skill
+    skill: AgentSkill
     path: str
 
 
@@ -68,7 +68,7 @@ class UnusableSkill(Exception):
 
 
 def scan_root(root: SkillRoot, memo: Memo) -> Iterator[FoundSkill | SkillProblem]:
-    """Everything in a root that is a skill or should be one, in the order of the paths."""
+    """Everything in a root that is a skill or is named like a skill, in the order of the paths."""
     top = os.path.realpath(root.path)
     pending, looked_at = [(top, 0)], 0
     while pending:
@@ -106,7 +106,7 @@ def _look_at(root: SkillRoot, top: str, entry: os.DirEntry[str], memo: Memo) -> 
         return
     path = os.path.realpath(entry.path)
     folder = os.path.basename(os.path.dirname(entry.path)) if is_skill else entry.name  # noqa: PTH119, PTH120  # as text
-    if not path.startswith(f"{top}{os.sep}"):
+    if path != top and not path.startswith(f"{top}{os.sep}"):
         if is_skill or os.path.isdir(path):  # noqa: PTH112  # as text
             yield SkillProblem(_clean(folder), root.source, "A link leads out of the directory of the skills.")
         return
@@ -123,7 +123,7 @@ def _is_skill_file(root: SkillRoot, entry: os.DirEntry[str]) -> bool:
     return Path(entry.path).parent.name == "skills" and _OF_WORKFLOW.fullmatch(entry.name) is not None
 
 
-def _read_skill(root: SkillRoot, path: str, real: str, memo: Memo) -> Skill:
+def _read_skill(root: SkillRoot, path: str, real: str, memo: Memo) -> AgentSkill:
     raw = read_file(real, memo)
     try:
         # The name decides about the format; the path must not be in an error.
@@ -135,7 +135,7 @@ def _read_skill(root: SkillRoot, path: str, real: str, memo: Memo) -> Skill:
         raise UnusableSkill("The file is empty.")
     lines = _find_lines(body)
     name, description = _find_name(root, path, front), _read_text(front, "description") or _read_text(front, "capability")
-    return Skill(
+    return AgentSkill(
         name=name,
         description=shorten_to_line(description or next(iter(lines), name), DESCRIPTION),
         preview=shorten_to_line(" ".join(lines[:PREVIEW_LINES]), PREVIEW),
@@ -152,13 +152,17 @@ def read_file(path: str, memo: Memo | None = None) -> bytes:
         handle = os.open(path, _OPEN)
     except OSError as error:
         raise UnusableSkill(f"The file cannot be read: {error.strerror}.") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if memo is not None:
             memo.touch(path, make_signature(status))
+        # Before anything is read: a directory can be opened, too.
         if not stat.S_ISREG(status.st_mode):
             raise UnusableSkill("It is not a regular file.")
-        raw = file.read(MAX_BYTES + 1)
+        with open(handle, "rb", closefd=False) as file:
+            raw = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(handle)
     if len(raw) > MAX_BYTES:
         raise UnusableSkill(f"The file has more than {MAX_BYTES} bytes.")
     return raw

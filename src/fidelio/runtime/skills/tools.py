@@ -14,7 +14,7 @@ from fidelio.runtime.agents.definition import AgentSkills
 from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.skills.catalogue import Skill, list_skills, load_catalogue, read_skill
-from fidelio.runtime.skills.parameters import ReadSkill, SearchSkills
+from fidelio.runtime.skills.definitions import ReadSkill, SearchSkills
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult
 
 # What one answer shows.
@@ -29,7 +29,7 @@ class RankedSkill(msgspec.Struct, frozen=True):
     """A skill that contains words of a query, with the fields in which they occur."""
 
     skill: Skill
-    score: float
+    rank: float
     reasons: tuple[str, ...]
 
 
@@ -43,10 +43,10 @@ def rank_skills(skills: Sequence[Skill], query: str, limit: int) -> list[RankedS
     rarity = {word: math.log(1 + (len(skills) - having[word] + 0.5) / (having[word] + 0.5)) for word in words}
     ranked = []
     for skill, counts, length in zip(skills, fields, lengths, strict=True):
-        score = sum(rarity[word] * _weigh(word, counts, length / average) for word in words)
-        if score > 0:
-            ranked.append(RankedSkill(skill, round(score, 4), tuple(_explain(words, counts))))
-    return sorted(ranked, key=lambda hit: (-hit.score, hit.skill.name))[:limit]
+        rank = sum(rarity[word] * _weigh(word, counts, length / average) for word in words)
+        if rank > 0:
+            ranked.append(RankedSkill(skill, round(rank, 4), tuple(_explain(words, counts))))
+    return sorted(ranked, key=lambda hit: (-hit.rank, hit.skill.name))[:limit]
 
 
 def _weigh(word: str, counts: dict[str, Counter[str]], length: float) -> float:
@@ -77,13 +77,13 @@ async def _list(call: ToolCall, _: Any, __: Preparation) -> ToolResult:
 async def _search(call: ToolCall, arguments: SearchSkills, _: Preparation) -> ToolResult:
     skills = await list_skills(call.context, call.record.project, await _find_chosen(call))
     hits = rank_skills(skills, arguments.query, arguments.limit)
-    described = [{**_describe(call, hit.skill), "score": hit.score, "reasons": list(hit.reasons)} for hit in hits]
+    described = [{**_describe(call, hit.skill), "score": hit.rank, "reasons": list(hit.reasons)} for hit in hits]
     return ToolResult(output={"count": len(described), "hits": described})
 
 
 async def _read(call: ToolCall, arguments: ReadSkill, _: Preparation) -> ToolResult:
     chosen = await _find_chosen(call)
-    found = await read_skill(call.context, call.record.project, chosen, arguments.name, max_characters=arguments.maxChars)
+    found = await read_skill(call.context, call.record.project, chosen, arguments.name, max_characters=arguments.max_chars)
     return ToolResult(output={**_describe_facts(found.skill), "content": found.text, "truncated": found.truncated})
 
 
