@@ -66,13 +66,13 @@ class World:
         raise AssertionError(output)
 
 
-def wake(wake_id: str, *inner: NewEvent, summary: str = "", setup: str = "", kind: str = "end_turn") -> tuple[NewEvent, ...]:
-    """The events of a whole wake."""
-    started = {"span_id": wake_id, "span_kind": "wake", "name": "session_run", "wake_id": wake_id, "still_pending": 0}
+def wake(wake_id: str, *inner: NewEvent, summary: str = "", setup: str = "", messages: int = 0) -> tuple[NewEvent, ...]:
+    """The events of a whole wake that has taken this number of messages."""
+    started = {"span_id": wake_id, "span_kind": "wake", "name": "session_run", "wake_id": wake_id}
     completed = {**started, "result": "success", "summary": summary}
-    idle = {"stop_reason": {"type": kind}, "blockingEventIds": [], "summary": summary, "wake_id": wake_id}
+    idle = {"stop_reason": {"type": "end_turn"}, "blockingEventIds": [], "summary": summary, "wake_id": wake_id}
     return (
-        make(e.SPAN_STARTED, {**started, **({"setup": setup} if setup else {})}),
+        make(e.SPAN_STARTED, {**started, "messages": messages, **({"setup": setup} if setup else {})}),
         make(e.STATUS_RUNNING, {"wake_id": wake_id}),
         *inner,
         make(e.STATUS_IDLE, idle),

@@ -49,7 +49,9 @@ async def test_a_snapshot_says_where_a_session_stands(world: World) -> None:
     own = await world.start(*wake("w1", setup="a"))
     child = await world.start(message("go"), outcome("Ship", "one", "two"), parent=own, title="a child", vaults=["x"])
     await world.append(
-        child, *wake("w1", reply("w1", "x"), summary="Half done.", setup="b"), evaluated("Ship", "fail", "stable", 2)
+        child,
+        *wake("w1", reply("w1", "x"), summary="Half done.", setup="b", messages=1),
+        evaluated("Ship", "fail", "stable", 2),
     )
     queued = make(e.WAKE_QUEUED, {"id": "q", "due": 5, "reason": "look", "note": "n", "key": "", "priority": "high"})
     await world.append(child, queued, message("more"))

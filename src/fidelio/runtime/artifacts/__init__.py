@@ -5,5 +5,6 @@ They never hold a value of a variable, a secret or a path of the host.
 """
 
 from fidelio.runtime.artifacts.session_files import write_artifacts
+from fidelio.runtime.artifacts.state_files import ArtifactState, write_state_artifacts
 
-__all__ = ["write_artifacts"]
+__all__ = ["ArtifactState", "write_artifacts", "write_state_artifacts"]

@@ -5,13 +5,15 @@ Each names the part of the record that it shows, and is written again only when 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.ledger.unit_of_work import CommittedSession
+from fidelio.runtime.artifacts.model import RuntimeFile, SandboxFacts, Subject, render_files
+from fidelio.runtime.artifacts.outcome_files import OUTCOME_FILES
 from fidelio.runtime.artifacts.writing import has_file, runtime_directory, write_files
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.files import describe_mounts
@@ -28,41 +30,6 @@ from fidelio.sandbox.model import SandboxSpec
 
 # Written with every session: if it is missing, the others are too.
 _FIRST = "session-runtime.json"
-
-
-class SandboxFacts(msgspec.Struct, frozen=True):
-    """What is known of a sandbox without its directories of the host. `variables` are names."""
-
-    network: str
-    hosts: tuple[str, ...]
-    limits: dict[str, int]
-    variables: tuple[str, ...]
-    mounts: list[dict[str, str]]
-
-
-class Subject(msgspec.Struct, frozen=True):
-    """What the files are rendered from."""
-
-    session: str
-    record: RuntimeRecord
-    sandbox: SandboxFacts
-    tools: frozenset[str]
-    now: int
-    # The last command with its whole output and the attached vaults, which the record does not hold.
-    last_output: Mapping[str, Any] | None
-    vaults: tuple[Mapping[str, Any], ...]
-
-
-Render = Callable[[Subject], Mapping[str, Any]]
-
-
-class RuntimeFile(msgspec.Struct, frozen=True):
-    """A file: the part of the record it shows, its JSON, and its lines for people if it has a Markdown twin."""
-
-    name: str
-    part: Callable[[RuntimeRecord], object]
-    render: Render
-    lines: Callable[[Mapping[str, Any]], list[str]] | None = None
 
 
 def _describe_session(subject: Subject) -> Mapping[str, Any]:
@@ -218,6 +185,7 @@ ARTIFACTS = (
     RuntimeFile(
         "shell-last-output.json", lambda r: r.shell.commands, lambda s: {"lastCommand": s.last_output}, _explain_last_output
     ),
+    *OUTCOME_FILES,
 )
 
 
@@ -254,15 +222,3 @@ async def load_subject(context: RuntimeContext, session: LoadedRuntime, facts: S
     output = None if last is None else render_output(await load_output(context.ledger, session.id, last, committed))
     vaults = tuple(describe_vault(vault) for vault in await list_attached(context, record))
     return Subject(session.id, record, facts, tools, context.clock(), output, vaults)
-
-
-def render_files(files: Iterable[RuntimeFile], subject: Subject) -> dict[str, str]:
-    """The texts of files by their names."""
-    return {name: text for file in files for name, text in _render(file, subject)}
-
-
-def _render(file: RuntimeFile, subject: Subject) -> Iterable[tuple[str, str]]:
-    body = file.render(subject)
-    yield file.name, msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n"
-    if file.lines is not None:
-        yield file.name.removesuffix("json") + "md", "\n".join(file.lines(body)) + "\n"
