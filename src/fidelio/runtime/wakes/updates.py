@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fidelio.errors import FidelioError
 from fidelio.inbox import RequestChange, open_request
@@ -74,11 +74,18 @@ class WakeUpdates:
             jobs=jobs,
             settle=settle,
         )
+        await self.decide(lambda _: decision)
 
-        def decide(current: LoadedRuntime) -> SessionDecision[None]:
+    async def decide(self, build: Callable[[RuntimeRecord], SessionDecision[None] | None]) -> None:
+        """Commit what `build` makes of the record, which is called again if something was committed meanwhile.
+
+        What ends open calls and requests is decided here: a person may have answered them a moment ago.
+        """
+
+        def decide(current: LoadedRuntime) -> SessionDecision[None] | None:
             if current.record.status == "terminated":
                 raise WakeInterrupted
-            return decision
+            return build(current.record)
 
         self.loaded = await self.context.unit.update(self.loaded, decide, assignment=self.assignment)
 
@@ -106,17 +113,27 @@ class WakeUpdates:
         due = find_next(self.record.wakes)
         return None if due is None else max(due, earliest)
 
-    async def pause(self, wake: str) -> None:
-        """End the wake until the calls that wait are answered."""
-        opened = [self._request_custom_tool(call, wake) for call in self.record.wakes.open_calls if _needs_request(call)]
-        blocking = [call.id for call in self.record.wakes.open_calls]
-        expiries = [approval.expires for approval in self.record.approvals.values() if approval.tool_use in blocking]
-        events = [
-            *(noted for _, noted in opened),
-            ending.end_wake(wake, "blocked", continues=self.record.wakes.continues, extensions=self.record.wakes.extensions),
-            ending.go_idle(wake, "requires_action", "It waits for an answer.", blocking=blocking),
-        ]
-        await self.end(events, due=min(expiries, default=None), requests=tuple(request for request, _ in opened))
+    async def pause(self, wake: str) -> bool:
+        """End the wake until the calls that wait are answered; False if the last result has arrived meanwhile."""
+
+        def build(record: RuntimeRecord) -> SessionDecision[None] | None:
+            wakes, calls = record.wakes, record.wakes.open_calls
+            if not calls:
+                return None
+            opened = [self._request_custom_tool(call, wake) for call in calls if _needs_request(call)]
+            blocking = [call.id for call in calls]
+            expiries = [approval.expires for approval in record.approvals.values() if approval.tool_use in blocking]
+            events = (
+                *(noted for _, noted in opened),
+                ending.end_wake(wake, "blocked", continues=wakes.continues, extensions=wakes.extensions),
+                ending.go_idle(wake, "requires_action", "It waits for an answer.", blocking=blocking),
+            )
+            jobs = ending.wake_job(self.loaded.id, min(expiries, default=None))
+            requests = tuple(request for request, _ in opened)
+            return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
+
+        await self.decide(build)
+        return self.assignment.is_settled
 
     def _request_custom_tool(self, call: OpenCall, wake: str) -> tuple[RequestChange, NewEvent]:
         question = f"The agent asks for the result of its custom tool {call.name}."
@@ -199,30 +216,38 @@ class WakeUpdates:
 
     async def fail(self, plan: WakePlan, error: FidelioError) -> None:
         """Record that a wake cannot begin, because its agent, environment or model cannot be used. Nothing is consumed."""
-        wake = self.record.wakes.current
-        remedy = str(error.remedy)
-        ended = [*ending.refuse_open_calls(self.record, str(error.sentence)), ending.end_wake(wake, "error")] if wake else []
-        events = [
-            ending.report_error(wake, "agent_setup_error", str(error.sentence), remedy),
-            *ended,
-            ending.go_idle(wake, "retries_exhausted", str(error.sentence)),
-        ]
+        sentence, remedy = str(error.sentence), str(error.remedy)
         due = self.next_due(earliest=self.context.clock() + _RETRY_MS)
         is_queued = isinstance(plan, Fresh) and bool(plan.wakes or plan.schedules)
         jobs = ending.wake_job(self.loaded.id, due if is_queued else self.next_due(earliest=self.context.clock() + 1))
-        await self.commit(events, jobs=jobs, settle=Completion())
+
+        def build(record: RuntimeRecord) -> SessionDecision[None]:
+            wake = record.wakes.current
+            ended = (*ending.refuse_open_calls(record, sentence), ending.end_wake(wake, "error")) if wake else ()
+            events = (
+                ending.report_error(wake, "agent_setup_error", sentence, remedy),
+                *ended,
+                ending.go_idle(wake, "retries_exhausted", sentence),
+            )
+            requests = ending.close_requests(record, "agent") if wake else ()
+            return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
+
+        await self.decide(build)
 
     async def end_interrupted(self) -> None:
         """Carry out an interrupt: every open call gets a result, requests and queued wakes end, the turn is over."""
-        record, wake = self.record, self.record.wakes.current
-        queued = [wake.id for wake in record.wakes.queued]
-        events = [
-            *ending.refuse_open_calls(record, ending.INTERRUPTED),
-            *([event(e.WAKES_CANCELLED, {"ids": queued, "reason": "interrupted"})] if queued else []),
-            *([ending.end_wake(wake, "blocked", summary="Interrupted.")] if wake else []),
-            ending.go_idle(wake, "end_turn", "Interrupted.", interrupt_seq=record.wakes.interrupt_seq),
-        ]
-        await self.commit(events, requests=ending.close_requests(record, "person"))
+
+        def build(record: RuntimeRecord) -> SessionDecision[None]:
+            wake, queued = record.wakes.current, [wake.id for wake in record.wakes.queued]
+            events = (
+                *ending.refuse_open_calls(record, ending.INTERRUPTED),
+                *([event(e.WAKES_CANCELLED, {"ids": queued, "reason": "interrupted"})] if queued else []),
+                *([ending.end_wake(wake, "blocked", summary="Interrupted.")] if wake else []),
+                ending.go_idle(wake, "end_turn", "Interrupted.", interrupt_seq=record.wakes.interrupt_seq),
+            )
+            return SessionDecision(None, events=events, requests=ending.close_requests(record, "person"))
+
+        await self.decide(build)
 
 
 def _needs_request(call: OpenCall) -> bool:

@@ -83,15 +83,22 @@ class WakeRunner:
                 await assignment.commit(Change(session=session, jobs=ending.wake_job(session, plan.next)), settle=Completion())
                 return
             updates = WakeUpdates(context, assignment, loaded)
-            if isinstance(plan, Interrupted):
-                await updates.end_interrupted()
-                loaded = updates.loaded
-                continue
-            async with watch_interrupts(context.ledger, session, after=loaded.record.seq) as interrupt:
-                await _Wake(self, updates, interrupt).carry_out(plan)
+            try:
+                await self._carry_out(plan, updates)
+            except WakeInterrupted:
+                # The plan after this one ends what is open, and goes on with what the person says.
+                await updates.reload()
             loaded = updates.loaded
             if assignment.is_settled:
                 return
+
+    async def _carry_out(self, plan: Interrupted | Resumed | Answered | Fresh, updates: WakeUpdates) -> None:
+        if isinstance(plan, Interrupted):
+            await updates.end_interrupted()
+            return
+        loaded = updates.loaded
+        async with watch_interrupts(self.context.ledger, loaded.id, after=loaded.record.seq) as interrupt:
+            await _Wake(self, updates, interrupt).carry_out(plan)
 
     def stream_text(self, session: str) -> OnText:
         on_text = self._on_text
@@ -126,9 +133,6 @@ class _Wake:
         try:
             if await self._begin(plan, prepared):
                 await self._work(prepared)
-        except WakeInterrupted:
-            # The plan after this one ends what is open, and goes on with what the person says.
-            await self._updates.reload()
         except ModelProblem as problem:
             await self._updates.give_up(self._id, problem)
 
@@ -152,8 +156,7 @@ class _Wake:
             conversation = await self._load_conversation()
             if self._loaded.record.wakes.open_calls:
                 await self._carry_out_calls(prepared, conversation)
-                if self._loaded.record.wakes.open_calls:
-                    await self._updates.pause(self._id)
+                if self._loaded.record.wakes.open_calls and await self._updates.pause(self._id):
                     return
                 continue
             if conversation.ends_with_reply and self._turns_on_record(conversation):
