@@ -335,8 +335,8 @@ class RankQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query whose hits are ordered by BM25: any word of `terms`, and any of `phrases`, may match.
 
     `sessions` and `parents` limit it to these sessions and to the children of these; a row of either passes. `without` leaves
-    sessions out, and `record` keeps only sessions whose record has these values. `texts` are further texts, by name, that are
-    ranked with what is stored: the content of a file, for example.
+    sessions out, and `record` keeps only sessions whose record has these values. The type of a document is `document`. `texts`
+    are further texts, by name, that are ranked with what is stored: the content of a file, for example.
     """
 
     terms: tuple[str, ...] = ()

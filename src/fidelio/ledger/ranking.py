@@ -184,9 +184,13 @@ def parse_words(query: RankQuery) -> _Words:
 
 
 def _list_sources(query: RankQuery) -> tuple[Source, ...]:
-    if query.source is not None:
-        return (query.source,) if query.source == "event" or not query.types else ()
-    return ("event",) if query.types else ("document", "event")
+    """What is searched. The type of a document is `document`."""
+    only_documents = query.types == ("document",)
+    wanted: dict[Source, bool] = {
+        "document": query.source != "event" and (not query.types or "document" in query.types),
+        "event": query.source != "document" and not only_documents,
+    }
+    return tuple(source for source, is_wanted in wanted.items() if is_wanted)
 
 
 def _count(words: Iterable[str], sources: Sequence[Source], total: int) -> Generator[Step, Any, list[_Counted]]:

@@ -214,6 +214,8 @@ async def test_types_and_source_limit_a_query(ledger: Ledger, types: tuple[str, 
     assert await places(ledger, "needle", source="document") == [("s_a", None)]
     assert set(await places(ledger, "needle", source="event")) == {("s_a", 2), ("s_a", 3)}
     assert await places(ledger, "needle", source="document", types=types) == []
+    assert set(await places(ledger, "needle", types=(*types, "document"))) == {("s_a", 2), ("s_a", None)}
+    assert await places(ledger, "needle", types=("document",)) == [("s_a", None)]
 
 
 @proves("ledger.rank")

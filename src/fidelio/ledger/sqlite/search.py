@@ -254,7 +254,11 @@ class _RankDriver:
             "document": read_progress(connection, "document"),
         }
         self._namespaces = msgspec.json.encode(query.namespaces).decode()
-        self._filter = _build_tag_filter(query, by_namespace=not self._is_everywhere(query))
+        by_namespace = not self._is_everywhere(query)
+        self._filters: dict[Source, str] = {
+            "event": _build_tag_filter(query, "event", by_namespace=by_namespace),
+            "document": _build_tag_filter(query, "document", by_namespace=by_namespace),
+        }
 
     def carry_out(self, step: Step) -> object:
         connection = self._connection
@@ -263,7 +267,7 @@ class _RankDriver:
                 return self._count(step)
             case FindRows():
                 oldest = _find_oldest(connection, step) if step.is_deeper else 0
-                match_ = f"{_match_word(step.word)}{self._filter}"
+                match_ = f"{_match_word(step.word)}{self._filters[step.source]}"
                 return [key for (key,) in fetch(connection, _NEWEST[step.source], (match_, oldest, step.limit))]
             case LoadRows():
                 values = (msgspec.json.encode(step.keys).decode(), self._namespaces)
@@ -306,8 +310,8 @@ def _match_tags(tags: Sequence[str]) -> str:
     return f"(tags : ({' OR '.join(tags)}))"
 
 
-def _build_tag_filter(query: RankQuery, *, by_namespace: bool) -> str:
-    """Build the FTS5 conditions of a ranked search."""
+def _build_tag_filter(query: RankQuery, source: Source, *, by_namespace: bool) -> str:
+    """Build the FTS5 conditions of a ranked search. Documents have no tag for their type."""
     allowed = []
     if query.sessions is not None or query.parents is not None:
         family = [encode_tag("s", session) for session in query.sessions or ()]
@@ -315,7 +319,7 @@ def _build_tag_filter(query: RankQuery, *, by_namespace: bool) -> str:
         allowed.append(family or [_NO_TAG])
     if query.namespaces and by_namespace:
         allowed.append([encode_tag("n", namespace) for namespace in query.namespaces])
-    if 0 < len(query.types) <= MAX_TYPE_TAGS:
+    if source == "event" and 0 < len(query.types) <= MAX_TYPE_TAGS:
         allowed.append([encode_tag("t", type_) for type_ in query.types])
     without = [encode_tag("s", session) for session in query.without]
     excluded = f" NOT {_match_tags(without)}" if without else ""
