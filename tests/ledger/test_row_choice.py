@@ -94,7 +94,7 @@ def test_at_most_5000_rows_are_chosen_by_the_rarest_words_newest_first() -> None
     assert 17 in index.chosen
     # Of the last word only the newest rows are chosen.
     assert min(index.chosen - {17}) == 500
-    assert min(key for key in index.chosen if key % 500) > TOTAL - 100 * MAX_ROWS
+    assert min(key for key in index.chosen if key % 500 and key != 17) > TOTAL - 100 * MAX_ROWS
 
 
 @proves("ledger.rank-bounded")
