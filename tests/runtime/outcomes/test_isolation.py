@@ -16,6 +16,7 @@ from fidelio.clock import now_ms
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.ledger.unit_of_work import SessionDecision
+from fidelio.runtime.environments import Environment
 from fidelio.runtime.outcomes.decisions import plan_outcome
 from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
 from fidelio.runtime.outcomes.record import CriterionResult
@@ -131,13 +132,16 @@ async def test_links_sockets_and_pipes_are_copied_as_they_are_and_lead_nowhere(r
 
 @proves("outcomes.isolation")
 async def test_a_check_has_no_network_although_the_session_has_one(runtime: RealRuntime) -> None:
-    session = await runtime.open()
-    code = "import socket; s = socket.socket(); s.settimeout(2); s.connect(('127.0.0.1', 9))"
-    found = await runtime.check(
-        session, "test -z \"$(ls /sys/class/net 2>/dev/null | grep -v '^lo$')\"", f'! python3 -c "{code}"'
-    )
+    await runtime.service.environments.define("online", Environment(network="host"), by="anna")
+    session = await runtime.open(environment="online")
+    listening = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    connect = f"python3 -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+    await runtime.shell(session, connect)
+    (found,) = await runtime.check(session, connect)
+    listening.close()
 
-    assert [result.verdict for result in found] == ["met", "met"], found
+    assert (found.verdict, "refused" in found.reason) == ("not_met", True), found
 
 
 @proves("outcomes.checks")

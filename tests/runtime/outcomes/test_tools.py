@@ -174,7 +174,10 @@ async def test_a_person_decides_an_outcome_until_it_is_replaced(bench: OutcomeBe
 async def test_a_persons_outcome_goes_on_until_its_evaluations_are_used_up(bench: OutcomeBench) -> None:
     session = await bench.open()
     await bench.define(session, "Ship", EXISTS, maxIterations=2)
-    queued = await bench.evaluate(session, "wake_1", queued=1)
+    later = NewEvent(type=e.WAKE_QUEUED, body={"id": "q_1", "due": 9, "reason": "later"})
+    await bench.append(session, later)
+    queued = await bench.evaluate(session, "wake_1")
+    await bench.append(session, NewEvent(type=e.WAKES_CANCELLED, body={"ids": ["q_1"]}))
     first = await bench.evaluate(session, "wake_2")
     last = await bench.evaluate(session, "wake_3")
     ended = await bench.context.ledger.events(session, types=(e.EVALUATION_ENDED,))

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from fidelio.errors import RuntimeProblem, SandboxError, UsageProblem
 from fidelio.ids import new_id
-from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import Usage
 from fidelio.runtime import events as e
@@ -93,7 +93,11 @@ async def observe_busy(context: RuntimeContext, session: LoadedRuntime) -> bool:
     """Whether a command of a session runs, also of another session than the caller's. Starts no sandbox."""
     call = ToolCall(context, session, "", EVALUATE, SandboxSpec("", "", ()), frozenset())
     call.build_spec = build_spec
-    return await is_shell_busy(call)
+    try:
+        return await is_shell_busy(call)
+    except (SandboxError, RuntimeProblem, UsageProblem):
+        # A sandbox lives and does not say what it does: the work may go on.
+        return True
 
 
 async def evaluate(
@@ -102,22 +106,18 @@ async def evaluate(
     *,
     wake: str,
     grade: GradeModel | None,
-    assignment: Assignment | None = None,  # noqa: ARG001  # the wake passes its job to whatever it calls; nothing commits here
     tools: frozenset[str] = frozenset(),
     seconds: float = WAKE_SECONDS,
     ignoring: str = "",
-    queued: int = 0,
 ) -> EvaluationRun:
     """Evaluate every outcome. `ignoring`: the call that asks for it. `tools`: those that suggestions may name.
 
-    `queued`: wakes that will be queued in the commit of these events.
     While the session waits for a person nothing is evaluated or recorded: its wake has not ended. While a command runs or wakes
     are queued the entry of the wake says so, without a check.
     """
     record = session.record
     is_busy = bool(record.outcomes.outcomes) and await observe_busy(context, session)
-    live = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
-    situation = msgspec.structs.replace(live, queued=live.queued + queued)
+    situation = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
     judged: Sequence[_Judged] = ()
     if not situation.is_blocked:
         judged = await _judge_all(context, session, situation, wake, grade, seconds)

@@ -237,7 +237,9 @@ def _summarize_results(outcome: Outcome, status: VerdictStatus) -> str:
         "uncertain": "A criterion could not be verified.",
         "pass": "Every criterion is met.",
     }
-    return f"{sentences[status]} {met} of {total} criteria are met."
+    results = enumerate(outcome.latest.results, 1)
+    unmet = next((f" c{number}: {result.reason}" for number, result in results if result.verdict != "met"), "")
+    return f"{sentences[status]} {met} of {total} criteria are met.{unmet}"[:_SHOWN_REASON]
 
 
 def _describe_blocked(situation: Situation) -> str:
