@@ -65,7 +65,7 @@ def failure_of(error: OSError, path: str) -> Failure:
 
 def display(name: str) -> str:
     """Return a name as valid text: bytes that are not UTF-8 become U+FFFD, because JSON cannot carry them."""
-    return os.fsencode(name).decode("utf-8", "replace")
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "replace")
 
 
 def text_argument(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:

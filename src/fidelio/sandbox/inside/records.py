@@ -20,8 +20,8 @@ from fidelio.sandbox.inside.ring import RING_BYTES, Ring, Text
 from fidelio.sandbox.inside.supervisor import Ending
 
 Output = dict[str, Any]
-# `json.dumps` with options makes a new encoder for each call.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+# `json.dumps` with options makes a new encoder for each call. No output contains itself, so nothing looks for that.
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 MAX_RECORDS = 32
 # Only the latest commands keep all of their output: 32 commands of 2 MiB would be a large part of the memory.
 _WHOLE_RECORDS = 4

@@ -91,13 +91,9 @@ class Tree(ABC):
         names = [name for name in joined.split("/") if name not in ("", ".")]
         return "/" + "/".join(names) + ("/" if names and joined.endswith(("/", "/.")) else "")
 
-    @contextmanager
-    def failures(self, path: str) -> Iterator[None]:
+    def failures(self, path: str) -> Explained:
         """Turn what the kernel says about a path into a failure that says what to do."""
-        try:
-            yield
-        except OSError as error:
-            raise self._explain(error, path) from error
+        return Explained(self, path)
 
     def open_directory(self, path: str, *, follow: bool = True) -> int:
         return self.open(path, _DIRECTORY | (0 if follow else os.O_NOFOLLOW))
@@ -179,7 +175,7 @@ class Tree(ABC):
             if not stat.S_ISDIR(os.stat(name, dir_fd=directory).st_mode):
                 raise
 
-    def _explain(self, error: OSError, path: str) -> Failure:
+    def explain(self, error: OSError, path: str) -> Failure:
         if error.errno == errno.ENOENT:
             return self._missing(path)
         if error.errno == errno.EROFS:
@@ -211,11 +207,28 @@ class Tree(ABC):
             return path
 
 
+class Explained:
+    """The context of `Tree.failures`. A generator would take longer than most actions."""
+
+    def __init__(self, tree: Tree, path: str) -> None:
+        self._tree, self._path = tree, path
+
+    def __enter__(self) -> None:
+        """Nothing has failed yet."""
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError):
+            raise self._tree.explain(error, self._path) from error
+
+
 class PlainTree(Tree):
     """The tree behind namespaces: the kernel's lookup is the boundary."""
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         return os.open(path, flags, mode)
+
+    def stat(self, path: str, *, follow: bool = True) -> os.stat_result:
+        return os.stat(path, follow_symlinks=follow)  # noqa: PTH116  # `Path` costs 10 us, and this runs for every entry
 
     def resolve(self, path: str) -> str:
         resolved = os.path.realpath(path)
