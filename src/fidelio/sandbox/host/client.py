@@ -267,7 +267,7 @@ class LocalSandboxes(Sandboxes):
         self, spec: SandboxSpec, action: str, arguments: Mapping[str, Any], *, timeout: float = 60.0
     ) -> ActionResult:
         payload = _REQUEST.encode({"action": action, "arguments": arguments})
-        live, _ = await self._pool.attach(spec)
+        live = self._pool.find_same(spec) or (await self._pool.attach(spec))[0]
         reply = await _wait_for_reply(live.send(payload), timeout)
         return _decode_result(reply)
 

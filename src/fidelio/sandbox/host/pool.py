@@ -150,6 +150,11 @@ class SandboxPool:
         live = self._live.get(session)
         return None if live is None or live.ending is not None else live
 
+    def find_same(self, spec: SandboxSpec) -> LiveSandbox | None:
+        """The sandbox of a session, if it accepts requests and has this configuration."""
+        live = self.find(spec.session)
+        return live if live is not None and (live.spec is spec or live.spec == spec) else None
+
     async def attach(self, spec: SandboxSpec) -> tuple[LiveSandbox, SandboxState]:
         """The live sandbox of the session, started if there is none, or if it has another configuration."""
         await self._sessions.acquire(spec.session)
