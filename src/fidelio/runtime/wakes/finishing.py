@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -44,32 +44,28 @@ class Finish:
         again = _revise(judged, wake, now=now) if judged is not None and judged.goes_on and not after.continues else ()
         rejected = [*after.rejected, *learned.rejected]
         done = ending.end_wake(wake, "success", summary=directive.summary, continues=after.continues, rejected=rejected)
-        planned = (*after.queued, *again)
+        # A follow-up that it asks for may be queued already.
+        times = [updates.next_due(), *(queued_wake.due for queued_wake in (*after.queued, *again))]
+        due = min((time for time in times if time is not None), default=None)
         events = [
             *learned.events,
             *queued,
             *ending.queue_wakes(again, wake),
             *(judged.events if judged is not None else ()),
             done,
-            self._describe_end(wake, directive.summary, planned, goes_on=bool(after.continues or again)),
+            self._describe_end(wake, directive.summary, due if after.continues or again else None),
         ]
-        times = [queued_wake.due for queued_wake in planned]
-        if (known := updates.next_due()) is not None:
-            times.append(known)
         await updates.end(
             events,
-            due=min(times, default=None),
+            due=due,
             requests=learned.requests,
             linked=learned.linked,
             blobs=judged.blobs if judged is not None else (),
         )
 
-    def _describe_end(self, wake: str, summary: str, planned: Sequence[QueuedWake], *, goes_on: bool) -> NewEvent:
-        """Idle, or, where the agent goes on by itself, only rescheduled."""
-        if not goes_on:
-            return ending.go_idle(wake, "end_turn", summary)
-        due = min(queued.due for queued in planned)
-        return ending.reschedule(wake, "follow_up", due)
+    def _describe_end(self, wake: str, summary: str, due: int | None) -> NewEvent:
+        """Idle, or, where the agent goes on by itself at a time, only rescheduled."""
+        return ending.go_idle(wake, "end_turn", summary) if due is None else ending.reschedule(wake, "follow_up", due)
 
     async def _evaluate(self, wake: str, queued: tuple[NewEvent, ...]) -> EvaluationRun | None:
         updates = self._updates
