@@ -77,18 +77,37 @@ class Conversation(msgspec.Struct, frozen=True):
         return bool(self.parts) and self.parts[-1].role == "assistant" and not isinstance(self.parts[-1].block, ToolUseBlock)
 
 
+class ConversationReader:
+    """Reads the conversation of a session. A later read only reads what was added: a wake may have many turns."""
+
+    def __init__(self, ledger: Ledger, session: str) -> None:
+        self._ledger, self._session = ledger, session
+        self._begin, self._seq = -1, 0
+        self._summary: list[Part] = []
+        self._parts: list[Part] = []
+
+    async def read(self, *, after: int = 0) -> Conversation:
+        """The conversation after an event, which is the last one that a compaction has summarised."""
+        if after != self._begin:
+            self._begin, self._seq, self._summary, self._parts = after, after, [], []
+        async for page in event_pages(self._ledger, self._session, after=self._seq, types=TYPES):
+            for event in page:
+                await self._add(event)
+            self._seq = page[-1].seq
+        return Conversation((*self._summary, *self._parts))
+
+    async def _add(self, event: Event) -> None:
+        read = await _read(self._ledger, event)
+        if event.type == e.CONTEXT_COMPACTED:
+            # It stands for what was before the beginning, although it was written later.
+            self._summary = read
+        else:
+            self._parts += read
+
+
 async def load_conversation(ledger: Ledger, session: str, *, after: int = 0) -> Conversation:
-    """Read the conversation after an event, which is that of the last compaction."""
-    summary: list[Part] = []
-    parts: list[Part] = []
-    async for page in event_pages(ledger, session, after=after, types=TYPES):
-        for event in page:
-            if event.type == e.CONTEXT_COMPACTED:
-                # It stands for what was before `after`, although it was written later.
-                summary = await _read(ledger, event)
-            else:
-                parts += await _read(ledger, event)
-    return Conversation((*summary, *parts))
+    """Read the conversation after an event, which is the last one that a compaction has summarised."""
+    return await ConversationReader(ledger, session).read(after=after)
 
 
 async def _read(ledger: Ledger, event: Event) -> list[Part]:
@@ -121,7 +140,7 @@ async def _read_use(ledger: Ledger, body: Mapping[str, Any]) -> ToolUseBlock:
         arguments = msgspec.json.decode(raw or "{}", type=dict[str, Any])
     except msgspec.MsgspecError:
         arguments = {}
-    return ToolUseBlock(body["id"], body.get("name", ""), arguments)
+    return ToolUseBlock(body["id"], body.get("name", ""), arguments, body.get("problem", ""))
 
 
 async def _read_result(ledger: Ledger, event: Event, body: Mapping[str, Any]) -> list[Part]:

@@ -34,7 +34,7 @@ from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContex
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
 from fidelio.runtime.wakes.compaction import compact
-from fidelio.runtime.wakes.conversation import Conversation, load_conversation
+from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
 from fidelio.runtime.wakes.directive import OPENING, parse_reply
 from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.interrupts import watch_interrupts
@@ -115,6 +115,7 @@ class _Wake:
     def __init__(self, runner: WakeRunner, updates: WakeUpdates, interrupt: asyncio.Event) -> None:
         self._runner, self._updates, self._interrupt = runner, updates, interrupt
         self._context = runner.context
+        self._conversation = ConversationReader(runner.context.ledger, updates.loaded.id)
         self._id = ""
         self._turns = 0
         self._began = asyncio.get_running_loop().time()
@@ -153,7 +154,7 @@ class _Wake:
     async def _work(self, prepared: Prepared) -> None:
         """Alternate between the model and its tools until it has nothing more to call, or a limit is reached."""
         while True:
-            conversation = await self._load_conversation()
+            conversation = await self._conversation.read(after=self._loaded.record.wakes.compacted_seq)
             if self._loaded.record.wakes.open_calls:
                 await self._carry_out_calls(prepared, conversation)
                 if self._loaded.record.wakes.open_calls and await self._updates.pause(self._id):
@@ -174,12 +175,6 @@ class _Wake:
 
     def _is_at_limit(self) -> bool:
         return self._turns >= MAX_TURNS or asyncio.get_running_loop().time() - self._began > MAX_SECONDS
-
-    async def _load_conversation(self) -> Conversation:
-        wakes = self._loaded.record.wakes
-        # The summary is itself an event, and the first of the conversation.
-        after = max(0, wakes.compacted_seq)
-        return await load_conversation(self._context.ledger, self._loaded.id, after=after)
 
     async def _carry_out_calls(self, prepared: Prepared, conversation: Conversation) -> None:
         await self._updates.take_custom_results()
