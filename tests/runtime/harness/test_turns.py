@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fidelio.providers.model import ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
-from tests.runtime.wakes.support import open_runtime, say
+from tests.runtime.harness.support import make_sandboxes
+from tests.runtime.wakes.support import open_runtime, replies, results_of, say
 from tests.support import proves
 
 
@@ -23,3 +25,20 @@ async def test_a_second_continue_before_the_follow_up_is_due_queues_no_second_on
         (first, second) = await runtime.events(session, e.STATUS_RESCHEDULED)
         assert second.body["due"] == first.body["due"] == record.wakes.queued[0].due
         assert record.wakes.continues == 2
+
+
+@proves("runtime.tools.malformed")
+async def test_a_call_whose_arguments_cannot_be_read_is_refused_and_has_no_effect(tmp_path: Path) -> None:
+    # A provider that cannot read all of the arguments may still know some of them.
+    cut = ToolUseBlock("call_1", "write", {"path": "a.txt", "content": "A"}, problem="The JSON is cut off.")
+    sandboxes = make_sandboxes()
+    script = replies(ModelReply(content=(cut,), stop_reason="tool_use"), say("I try again."))
+    async with open_runtime(tmp_path, script, sandboxes=sandboxes) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Write.")
+        await runtime.work()
+
+        (result,) = results_of(runtime.requests[-1])
+        assert result.is_error
+        assert "The JSON is cut off." in str(result.content)
+        assert sandboxes.actions == []
