@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fidelio.providers.model import ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
 from tests.runtime.harness.support import make_sandboxes
-from tests.runtime.wakes.support import open_runtime, replies, results_of, say
+from tests.runtime.wakes.support import open_runtime, replies, results_of, say, texts_of
 from tests.support import proves
 
 
@@ -42,3 +44,20 @@ async def test_a_call_whose_arguments_cannot_be_read_is_refused_and_has_no_effec
         assert result.is_error
         assert "The JSON is cut off." in str(result.content)
         assert sandboxes.actions == []
+
+
+@proves("runtime.wake.pending")
+@pytest.mark.parametrize("text", ["word " * 780, "\x01" * 3_900], ids=["plain", "escaped"])
+async def test_any_number_of_long_messages_is_processed(tmp_path: Path, text: str) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session = await runtime.begin(limits={"tokens": 0})
+        for number in range(4):
+            blocks = [{"type": "text", "text": f"<{number}>{text}"} for _ in range(99)]
+            await runtime.send(session, {"type": "user.message", "content": blocks})
+        await runtime.work()
+
+        assert (await runtime.record(session)).wakes.pending == 0
+        wakes = await runtime.events(session, e.SPAN_STARTED)
+        assert sum(wake.body["messages"] for wake in wakes) == 4
+        for number in range(4):
+            assert any(texts_of(request).count(f"<{number}>{text}") == 99 for request in runtime.requests)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any
+
+import msgspec
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
@@ -18,6 +21,7 @@ from fidelio.runtime.wakes.updates import WakeUpdates
 
 # The events of a single wake; what is left is for the next one.
 MAX_EVENTS = 100
+MAX_INPUT = 400_000
 
 
 class Beginning:
@@ -56,12 +60,13 @@ class Beginning:
         record = self._updates.record
         if not record.wakes.pending:
             return ()
-        return await self._context.ledger.events(
+        events = await self._context.ledger.events(
             self._updates.loaded.id,
             after=record.wakes.processed_seq,
             types=(e.USER_MESSAGE, e.USER_OUTCOME),
             limit=MAX_EVENTS,
         )
+        return _take_fitting(events)
 
     async def _describe_setup(self) -> Setup:
         prepared = self._prepared
@@ -79,6 +84,12 @@ class Beginning:
         assert received is not None
         assert setup is not None
         return ()
+
+
+def _take_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The first events whose content fits into the event that begins a wake, at least one."""
+    sizes = accumulate(len(msgspec.json.encode(event.body)) for event in events)
+    return events[: max(1, sum(size <= MAX_INPUT for size in sizes))]
 
 
 def _read_content(event: Event) -> Iterable[dict[str, Any]]:

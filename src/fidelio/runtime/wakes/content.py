@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.ledger.long_text import INLINE, sanitize_text, store_text
+from fidelio.ledger.encoding import hash_blob
+from fidelio.ledger.long_text import BEGINNING, INLINE, StoredText, sanitize_text, store_text
 
 MAX_BLOCKS = 100
 MAX_TEXT = 2_000_000
 MAX_IMAGE = 5_000_000
+# Characters of short texts that stay in an event: many of them together would not fit into it.
+MAX_INLINE = 40_000
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -66,19 +69,30 @@ def store_content(blocks: Iterable[Mapping[str, Any]]) -> StoredContent:
     content: list[dict[str, Any]] = []
     digests: list[str] = []
     blobs: list[bytes] = []
+    room = MAX_INLINE
     for block in blocks:
         if block["type"] == "image":
             stored = store_text(block["source"]["data"])
             content.append({"type": "image", "source": {"media_type": block["source"]["media_type"], "stored": stored.body}})
-        elif len(block["text"]) <= INLINE:
+        elif len(block["text"]) <= min(INLINE, room):
             content.append({"type": "text", "text": block["text"]})
+            room -= len(block["text"])
             continue
         else:
-            stored = store_text(block["text"])
+            stored = _store_apart(block["text"])
             content.append({"type": "text", "stored": stored.body})
         digests += stored.digests
         blobs += stored.blobs
     return StoredContent(content, tuple(digests), tuple(blobs))
+
+
+def _store_apart(text: str) -> StoredText:
+    """Store a text as a blob, also if it is short."""
+    if len(text) > INLINE:
+        return store_text(text)
+    whole = sanitize_text(text).encode()
+    digest = hash_blob(whole)
+    return StoredText({"text": text[:BEGINNING], "blob": digest, "size": len(text)}, (digest,), (whole,))
 
 
 def join_texts(content: Iterable[Mapping[str, Any]]) -> str:
