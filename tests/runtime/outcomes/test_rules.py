@@ -12,18 +12,18 @@ from fidelio.ledger.redaction import EventView, blank_body
 from fidelio.runtime import events as e
 from fidelio.runtime.outcomes.record import HISTORY, Criterion, CriterionResult, Evaluation, Outcome, VerdictStatus
 from fidelio.runtime.outcomes.rules import (
-    SCORES,
-    Situation,
+    RANKS,
+    LiveConditions,
     combine,
+    compute_rank,
     decide_status,
     find_iteration,
+    find_recorded,
     find_trend,
     find_worst,
     grade,
-    judge,
     needs_another_wake,
     read_situation,
-    score,
 )
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord, RuntimeRecords, fold
 from fidelio.runtime.wakes.record import OpenCall, QueuedWake, WakeRecord
@@ -33,8 +33,8 @@ RESULTS = st.builds(
     CriterionResult, st.sampled_from(["met", "not_met", "unverified"]), st.sampled_from(["check", "grader"]), st.just("because")
 )
 STATUSES = st.sampled_from(["fail", "not_ready", "uncertain", "pass"])
-SITUATIONS = st.builds(
-    Situation,
+CONDITIONS = st.builds(
+    LiveConditions,
     approval=st.sampled_from([None, ApprovalRecord("r", "d", "shell_run", 9)]),
     custom=st.sampled_from([None, OpenCall("u", "ask", 1, "custom")]),
     is_busy=st.booleans(),
@@ -53,18 +53,18 @@ def outcomes(draw: st.DrawFn) -> Outcome:
 
 
 @proves("outcomes.verdict-order")
-@given(st.none() | outcomes(), SITUATIONS)
-def test_the_first_condition_that_applies_is_the_verdict(outcome: Outcome | None, situation: Situation) -> None:
-    status = decide_status(outcome, situation)
+@given(st.none() | outcomes(), CONDITIONS)
+def test_the_first_condition_that_applies_is_the_verdict(outcome: Outcome | None, conditions: LiveConditions) -> None:
+    status = decide_status(outcome, conditions)
 
     if outcome is None:
         assert status == "missing_outcome"
-    elif situation.approval or situation.custom:
+    elif conditions.approval or conditions.custom:
         assert status == "blocked"
-    elif situation.is_busy or situation.queued:
+    elif conditions.is_busy or conditions.queued:
         assert status == "not_ready"
     else:
-        assert status == judge(outcome)
+        assert status == find_recorded(outcome)
 
 
 @proves("outcomes.verdict-order")
@@ -85,26 +85,26 @@ def test_results_pass_only_if_every_criterion_is_met(results: list[CriterionResu
 @proves("outcomes.decisions")
 @given(outcomes())
 def test_a_persons_decision_wins_over_the_results(outcome: Outcome) -> None:
-    assert judge(outcome) == (outcome.decided or judge(msgspec.structs.replace(outcome, decided="")))
+    assert find_recorded(outcome) == (outcome.decided or find_recorded(msgspec.structs.replace(outcome, decided="")))
 
 
 @proves("outcomes.verdict-order")
-@given(st.lists(outcomes(), max_size=4), SITUATIONS)
-def test_the_status_of_a_session_is_that_of_its_worst_outcome(found: list[Outcome], situation: Situation) -> None:
-    worst = find_worst(found, situation)
+@given(st.lists(outcomes(), max_size=4), CONDITIONS)
+def test_the_status_of_a_session_is_that_of_its_worst_outcome(found: list[Outcome], conditions: LiveConditions) -> None:
+    worst = find_worst(found, conditions)
 
     assert (worst is None) == (not found)
-    assert all(SCORES[decide_status(worst, situation)] <= SCORES[decide_status(each, situation)] for each in found)
+    assert all(RANKS[decide_status(worst, conditions)] <= RANKS[decide_status(each, conditions)] for each in found)
 
 
 @proves("outcomes.grade")
-@given(st.lists(outcomes(), max_size=3), SITUATIONS)
-def test_a_grade_is_done_candidate_only_if_all_outcomes_have_passed(found: list[Outcome], situation: Situation) -> None:
-    status = grade(found, situation).status
+@given(st.lists(outcomes(), max_size=3), CONDITIONS)
+def test_a_grade_is_done_candidate_only_if_all_outcomes_have_passed(found: list[Outcome], conditions: LiveConditions) -> None:
+    status = grade(found, conditions).status
 
-    expected = "in_progress" if any(judge(outcome) != "pass" for outcome in found) else "done_candidate"
-    expected = "sleeping" if situation.queued else expected
-    expected = "blocked" if situation.is_blocked else expected
+    expected = "in_progress" if any(find_recorded(outcome) != "pass" for outcome in found) else "done_candidate"
+    expected = "sleeping" if conditions.queued else expected
+    expected = "blocked" if conditions.is_blocked else expected
     assert status == (expected if found else "missing_outcome")
 
 
@@ -122,7 +122,7 @@ def test_a_trend_compares_with_another_wake_and_never_with_itself(entries: list[
     if not earlier:
         assert (trend, find_iteration(outcome, "w3")) == ("first_iteration", 0)
         return
-    difference = score(status) - score(earlier[-1].status)
+    difference = compute_rank(status) - compute_rank(earlier[-1].status)
     assert trend == ("stable" if difference == 0 else "improving" if difference > 0 else "regressing")
     assert find_iteration(outcome, "w3") == earlier[-1].iteration + 1
 
@@ -240,4 +240,4 @@ def test_an_agents_event_never_replaces_a_persons_outcome_and_a_redaction_keeps_
     for outcome in record.outcomes.outcomes:
         kept = left.find(outcome.id)
         assert kept is not None
-        assert judge(kept) == judge(outcome)
+        assert find_recorded(kept) == find_recorded(outcome)

@@ -62,13 +62,13 @@ class JsonSchemaCheck(CheckFields, frozen=True, kw_only=True, tag="json_schema")
 
 
 class DiffPathsCheck(CheckFields, frozen=True, kw_only=True, tag="diff_paths"):
-    """The copy of the project differs only in paths that match one of the patterns."""
+    """The copy of the project differs only in paths that match a pattern."""
 
     paths: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=500)], ...], Meta(min_length=1, max_length=50)]
 
 
 class WorkflowActivityCheck(CheckFields, frozen=True, kw_only=True, tag="workflow_activity"):
-    """A workflow, or one of its activities, that is completed."""
+    """A workflow or an activity of it that is completed."""
 
     workflow: _Name = ""
     session: _Name = ""
@@ -117,7 +117,7 @@ def _validate_path(path: str, where: str) -> None:
 
 
 def find_workspace_path(path: str) -> str | None:
-    """The absolute path of an entry of the workspace; None if it is not one. The sandbox decides what it leads to."""
+    """The absolute path of an entry of the workspace; None for any other. The sandbox decides what it leads to."""
     if path.startswith("/") and not path.startswith(f"{WORKSPACE}/"):
         return None
     names = [name for name in path.removeprefix(f"{WORKSPACE}/").split("/") if name not in ("", ".")]
@@ -139,7 +139,7 @@ def _validate_match(check: FileMatchesCheck, where: str) -> None:
 
 
 async def validate_rules(checks: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `UsageProblem` for a regular expression or a schema that cannot be used. A hostile one is stopped by its limits."""
+    """Raise `UsageProblem` for a regular expression or a schema that cannot be used. Both are checked under limits."""
     for number, data in enumerate(checks, 1):
         if not data:
             continue

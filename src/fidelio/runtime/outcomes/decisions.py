@@ -1,4 +1,4 @@
-"""What a person decides about outcomes: defining one, deciding one, switching the gate off for a single write.
+"""What a person decides about outcomes: definitions, decisions, and switching the gate off for a single write.
 
 Only services that act for a person call these functions; no tool does.
 """
@@ -51,7 +51,7 @@ async def decide_outcome(
 
 
 async def override_gate(context: RuntimeContext, session: str, *, by: str, note: str = "") -> None:
-    """Let the next write of shared content pass whatever the verdicts are. The approval of the write is asked for as ever."""
+    """Switch the gate off for the next write of shared content. The write itself still needs its approval."""
 
     def decide(current: LoadedRuntime) -> SessionDecision[None]:
         refuse_store(current)

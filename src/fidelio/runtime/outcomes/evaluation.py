@@ -25,7 +25,7 @@ from fidelio.runtime.outcomes.grader import GradeModel, Grading, grade_criteria
 from fidelio.runtime.outcomes.parsing import parse_outcome
 from fidelio.runtime.outcomes.record import CriterionResult, Outcome, VerdictStatus
 from fidelio.runtime.outcomes.rules import (
-    Situation,
+    LiveConditions,
     combine,
     find_iteration,
     find_trend,
@@ -117,17 +117,17 @@ async def evaluate(
     """
     record = session.record
     is_busy = bool(record.outcomes.outcomes) and await observe_busy(context, session)
-    situation = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
+    conditions = read_situation(record, shell_busy=is_busy, ignoring=ignoring, now=context.clock())
     judged: Sequence[_Judged] = ()
-    if not situation.is_blocked:
-        judged = await _judge_all(context, session, situation, wake, grade, seconds)
+    if not conditions.is_blocked:
+        judged = await _evaluate_all(context, session, conditions, wake, grade, seconds)
     events = tuple(event for each in judged for event in _describe(each, wake))
     after = fold_ahead(record, events, now=context.clock())
     return EvaluationRun(
-        verdict=describe_worst(after, situation, tools),
-        verdicts=tuple(view_verdict(after, outcome, situation, tools) for outcome in after.outcomes.outcomes),
+        verdict=describe_worst(after, conditions, tools),
+        verdicts=tuple(view_verdict(after, outcome, conditions, tools) for outcome in after.outcomes.outcomes),
         events=events,
-        goes_on=not situation.is_unfinished and any(_goes_on(each, grade) for each in judged),
+        goes_on=not conditions.is_unfinished and any(_goes_on(each, grade) for each in judged),
         is_busy=is_busy,
         usage=_sum_usage(each.usage for each in judged),
     )
@@ -145,21 +145,21 @@ def _sum_usage(usages: Any) -> Usage:
     return total
 
 
-async def _judge_all(
+async def _evaluate_all(
     context: RuntimeContext,
     session: LoadedRuntime,
-    situation: Situation,
+    conditions: LiveConditions,
     wake: str,
     grade: GradeModel | None,
     seconds: float,
 ) -> list[_Judged]:
     outcomes = session.record.outcomes.outcomes
-    if situation.is_unfinished:
+    if conditions.is_unfinished:
         return [_Judged(outcome, "not_ready", find_iteration(outcome, wake), ()) for outcome in outcomes]
     deadline = asyncio.get_running_loop().time() + seconds
     evaluator = _Evaluator(context, session, grade, deadline)
     async with WorkspaceView(context, session) as evaluator.view:
-        return [await evaluator.judge(outcome, wake) for outcome in outcomes]
+        return [await evaluator.evaluate(outcome, wake) for outcome in outcomes]
 
 
 class _Evaluator:
@@ -170,14 +170,14 @@ class _Evaluator:
         self.view = WorkspaceView(context, session)
         self._evidence: tuple[Evidence, ...] | None = None
 
-    async def judge(self, outcome: Outcome, wake: str) -> _Judged:
+    async def evaluate(self, outcome: Outcome, wake: str) -> _Judged:
         iteration = find_iteration(outcome, wake)
         if outcome.decided:
             return _Judged(outcome, outcome.decided, iteration, ())
         checked = {
             number: await self._check(outcome, number) for number, criterion in enumerate(outcome.criteria) if criterion.check
         }
-        graded = await self._judge_rest(outcome, [number for number in range(len(outcome.criteria)) if number not in checked])
+        graded = await self._grade_rest(outcome, [number for number in range(len(outcome.criteria)) if number not in checked])
         results = tuple((checked.get(number) or graded.results[number]) for number in range(len(outcome.criteria)))
         return _Judged(outcome, combine(results, len(outcome.criteria)), iteration, results, graded.usage)
 
@@ -187,7 +187,7 @@ class _Evaluator:
         subject = CheckContext(self._context, self._session, self.view, self._deadline, shows_output)
         return await carry_out(subject, outcome.criteria[number].check)
 
-    async def _judge_rest(self, outcome: Outcome, numbers: Sequence[int]) -> Grading:
+    async def _grade_rest(self, outcome: Outcome, numbers: Sequence[int]) -> Grading:
         if not numbers:
             return Grading({})
         if self._evidence is None:

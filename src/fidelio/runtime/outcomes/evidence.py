@@ -82,18 +82,18 @@ async def collect_evidence(ledger: Ledger, session: str, record: RuntimeRecord, 
     shown = [piece for piece in loaded if piece is not None]
     files = await _show_files(view, calls.values())
     # Files as they are now come first: they cannot be outdated.
-    kept = _fit([*files, *reversed(shown)])
-    return tuple(sorted(kept, key=lambda piece: shown.index(piece) if piece in shown else len(shown)))
+    chosen = _fit([*files, *reversed(shown)])
+    return tuple(sorted(chosen, key=lambda piece: shown.index(piece) if piece in shown else len(shown)))
 
 
 def _fit(pieces: Iterable[Evidence]) -> list[Evidence]:
-    kept, used = [], 0
+    chosen, used = [], 0
     for piece in pieces:
         used += len(piece.content)
         if used > MAX_CHARACTERS:
             break
-        kept.append(piece)
-    return kept
+        chosen.append(piece)
+    return chosen
 
 
 async def _read_calls(ledger: Ledger, events: Iterable[Event]) -> dict[str, ManagedCall]:
@@ -110,7 +110,7 @@ async def _read_calls(ledger: Ledger, events: Iterable[Event]) -> dict[str, Mana
 
 
 def read_call(name: str, text: str) -> ManagedCall | None:
-    """A call whose result can be cited; None for one of a shell, and for one that reads what the runtime or the agent says."""
+    """A call whose result can be cited; None for a shell, and for reading what the runtime or the agent says."""
     try:
         arguments = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -149,7 +149,7 @@ async def _show_result(ledger: Ledger, event: Event, calls: Mapping[str, Managed
 
 
 async def _show_files(view: WorkspaceView, calls: Iterable[ManagedCall]) -> list[Evidence]:
-    """The files that the agent has read or written, as they are now. The newest first."""
+    """The files that the agent's tools have touched, as they are now. The newest first."""
     paths: dict[str, None] = {}
     for call in reversed(list(calls)):
         path = find_workspace_path(str(call.arguments.get("path", ""))) if call.tool in _FILE_TOOLS else None

@@ -79,16 +79,16 @@ def _refuse(verdict: dict[str, Any], tools: Tools) -> ToolRefused:
 
 
 def describe_outcomes(record: RuntimeRecord, *, shell_busy: bool, request: str) -> Iterator[str]:
-    """Lines for the person who is asked about a shared write: each outcome, who defined it, and its verdict."""
+    """Lines of the question about a shared write: each outcome, who defined it, and its verdict."""
     outcomes = record.outcomes.outcomes
     if record.outcomes.overridden_by:
         yield f"{record.outcomes.overridden_by} has switched the check of the outcome off for this write."
     if not outcomes:
         yield "No outcome is defined for this session, so nothing was checked."
         return
-    situation = read_situation(record, shell_busy=shell_busy, ignoring=request)
+    conditions = read_situation(record, shell_busy=shell_busy, ignoring=request)
     for outcome in outcomes[-_SHOWN:]:
-        yield f"Outcome {outcome.title!r}, defined by {_describe_author(outcome)}: {decide_status(outcome, situation)}."
+        yield f"Outcome {outcome.title!r}, defined by {_describe_author(outcome)}: {decide_status(outcome, conditions)}."
     if all(outcome.author != "person" for outcome in outcomes):
         yield "No person has defined an outcome: the agent is judged only by what it has set itself."
 

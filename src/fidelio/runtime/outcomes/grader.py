@@ -44,24 +44,24 @@ class Grading(msgspec.Struct, frozen=True):
 async def grade_criteria(
     outcome: Outcome, numbers: Sequence[int], evidence: Sequence[Evidence], grade: GradeModel | None, *, conversation: str
 ) -> Grading:
-    """Judge the criteria with these numbers. Without anything to cite no model is asked, and none is met."""
+    """Grade the criteria with these numbers. Without anything to cite no model is called, and none is met."""
     if not numbers:
         return Grading({})
     if not evidence:
         reason = "There is no result of a tool and no file that could show it."
         return Grading({number: CriterionResult("not_met", "grader", reason) for number in numbers})
     if grade is None:
-        return _leave_open(numbers, "There is no grader; a person can decide the outcome.")
+        return _make_unverified(numbers, "There is no grader; a person can decide the outcome.")
     request = build_request(outcome, numbers, evidence, conversation=conversation)
     try:
         reply = await grade(request)
     except ModelProblem as problem:
-        return _leave_open(numbers, f"The grader could not be asked: {shorten_to_line(problem.sentence, 300)}")
+        return _make_unverified(numbers, f"The grader could not be asked: {shorten_to_line(problem.sentence, 300)}")
     citable = frozenset(piece.id for piece in evidence)
     return Grading({number: read_verdict_of(reply, number, citable) for number in numbers}, reply.usage)
 
 
-def _leave_open(numbers: Sequence[int], reason: str) -> Grading:
+def _make_unverified(numbers: Sequence[int], reason: str) -> Grading:
     return Grading({number: CriterionResult("unverified", "", reason) for number in numbers})
 
 
@@ -111,14 +111,14 @@ def _declare(numbers: Sequence[int], citable: Sequence[str]) -> ToolDeclaration:
 def read_verdict_of(reply: ModelReply, number: int, citable: frozenset[str]) -> CriterionResult:
     """The verdict about a criterion. What has another form than the tool demands verifies nothing."""
     call = next((use for use in reply.tool_uses if use.name == GRADE and not use.problem), None)
-    given = call.input.get(_name(number)) if call is not None else None
-    if not isinstance(given, Mapping) or given.get("verdict") not in ("met", "not_met"):
+    data = call.input.get(_name(number)) if call is not None else None
+    if not isinstance(data, Mapping) or data.get("verdict") not in ("met", "not_met"):
         return CriterionResult("unverified", "grader", "The grader gave no verdict about this criterion.")
-    cited = given.get("citations")
+    cited = data.get("citations")
     texts = cited if isinstance(cited, list | tuple) else ()
     citations = tuple(dict.fromkeys(each for each in texts if isinstance(each, str) and each in citable))[:MAX_CITATIONS]
-    reason = given.get("reason")
+    reason = data.get("reason")
     shown = shorten_to_line(reason if isinstance(reason, str) else "", _MAX_REASON)
-    if given["verdict"] == "met" and not citations:
+    if data["verdict"] == "met" and not citations:
         return CriterionResult("unverified", "grader", f"Judged met, but nothing is cited. {shown}".strip())
-    return CriterionResult(given["verdict"], "grader", shown, citations)
+    return CriterionResult(data["verdict"], "grader", shown, citations)

@@ -64,22 +64,22 @@ def parse_outcome(body: Mapping[str, Any], *, author: Author, by: str = "", wake
     Raises `UsageProblem`, which names the field.
     """
     try:
-        given = msgspec.convert(dict(body), _Body)
+        data = msgspec.convert(dict(body), _Body)
     except msgspec.ValidationError as error:
         raise _refuse(str(error)) from error
-    description = (given.description or "").strip()
-    title = shorten_to_line(given.title or description, MAX_TITLE)
+    description = (data.description or "").strip()
+    title = shorten_to_line(data.title or description, MAX_TITLE)
     if not title:
         raise _refuse("title is empty")
-    detail = (given.detail or "").strip() or (description if description != title else "")
-    criteria = tuple(_parse_criteria(given)) or (Criterion(_clip(description or title)),)
+    detail = (data.detail or "").strip() or (description if description != title else "")
+    criteria = tuple(_parse_criteria(data)) or (Criterion(_clip(description or title)),)
     stored = {
         "outcome_id": new_id("outc_", 20),
         "title": title,
         "detail": sanitize_text(detail),
         "criteria": [_store_criterion(criterion) for criterion in criteria],
         "author": author,
-        "max_iterations": given.max_iterations or given.max_iterations_camel or DEFAULT_ITERATIONS,
+        "max_iterations": data.max_iterations or data.max_iterations_camel or DEFAULT_ITERATIONS,
         **({"wake_id": wake} if wake else {}),
     }
     return NewEvent(type=e.OUTCOME_DEFINED, body=stored, actor=by or author)
@@ -98,9 +98,9 @@ def _store_criterion(criterion: Criterion) -> dict[str, Any]:
     return {"text": criterion.text, **({"check": criterion.check} if criterion.check else {})}
 
 
-def _parse_criteria(given: _Body) -> Iterator[Criterion]:
+def _parse_criteria(data: _Body) -> Iterator[Criterion]:
     """The criteria without repetitions."""
-    items = [*(given.criteria or ()), *split_rubric(_read_rubric(given.rubric))]
+    items = [*(data.criteria or ()), *split_rubric(_read_rubric(data.rubric))]
     if len(items) > MAX_CRITERIA:
         raise _refuse(f"it has {len(items)} criteria, and at most {MAX_CRITERIA} are allowed")
     seen: set[bytes] = set()
@@ -114,9 +114,9 @@ def _parse_criteria(given: _Body) -> Iterator[Criterion]:
 
 def _parse_criterion(item: str | dict[str, Any], number: int) -> Criterion:
     where = f"criterion {number}"
-    given = {"text": item} if isinstance(item, str) else item
-    text, check = given.get("text"), given.get("check")
-    if unknown := set(given) - {"text", "check"}:
+    data = {"text": item} if isinstance(item, str) else item
+    text, check = data.get("text"), data.get("check")
+    if unknown := set(data) - {"text", "check"}:
         raise _refuse(f"{where} has the unknown field {min(unknown)!r:.80}")
     if not isinstance(text, str) or not text.strip():
         raise _refuse(f"{where} has no text")
@@ -137,7 +137,7 @@ def _read_rubric(rubric: str | _Rubric | None) -> str:
 
 
 def split_rubric(text: str) -> tuple[str, ...]:
-    """One criterion per list item; lines that follow an item belong to it. A text without a list is a single criterion."""
+    """The list items of a text; lines that follow an item belong to it. A text without a list is a single criterion."""
     items: list[str] = []
     is_in_item = False
     for line in text.splitlines():

@@ -72,7 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutcomesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcomes of a session, oldest first. `overridden_by`: who lets the next shared write pass without a verdict."""
+    """The outcomes of a session, oldest first. `overridden_by`: who has switched the gate off for the next shared write."""
 
     outcomes: tuple[Outcome, ...] = ()
     overridden_by: str = ""
@@ -132,16 +132,16 @@ def _evaluate(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
 
 
 def _read_result(item: Mapping[str, Any]) -> CriterionResult:
-    """A result; one whose verdict was redacted is not verified."""
+    """A result. It is not verified if its verdict was redacted."""
     verdict = item.get("verdict")
     known: CriterionVerdict = verdict if verdict in ("met", "not_met") else "unverified"
     return CriterionResult(known, item.get("by", ""), item.get("reason", ""), tuple(item.get("citations", ())))
 
 
 def _append(outcome: Outcome, evaluation: Evaluation) -> Outcome:
-    """Add an evaluation; another one of the same wake replaces it."""
-    kept = tuple(known for known in outcome.evaluations if known.wake != evaluation.wake or not evaluation.wake)
-    return replace(outcome, evaluations=(*kept, evaluation)[-HISTORY:])
+    """Add an evaluation. It replaces another of the same wake."""
+    others = tuple(known for known in outcome.evaluations if known.wake != evaluation.wake or not evaluation.wake)
+    return replace(outcome, evaluations=(*others, evaluation)[-HISTORY:])
 
 
 def _decide(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:

@@ -15,7 +15,7 @@ from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.wakes.record import OpenCall
 
 GradeStatus = Literal["missing_outcome", "blocked", "sleeping", "done_candidate", "in_progress"]
-SCORES: dict[VerdictStatus, int] = {
+RANKS: dict[VerdictStatus, int] = {
     "missing_outcome": 0,
     "fail": 1,
     "blocked": 2,
@@ -25,7 +25,7 @@ SCORES: dict[VerdictStatus, int] = {
 }
 
 
-class Situation(msgspec.Struct, frozen=True):
+class LiveConditions(msgspec.Struct, frozen=True):
     """What is read live of a session: what waits for a person or the caller, a busy shell, queued wakes."""
 
     approval: ApprovalRecord | None = None
@@ -42,8 +42,8 @@ class Situation(msgspec.Struct, frozen=True):
         return self.is_busy or self.queued > 0
 
 
-def read_situation(record: RuntimeRecord, *, shell_busy: bool, ignoring: str = "", now: int = 0) -> Situation:
-    """Read the situation. `ignoring`: the request or the call that is being carried out, which waits for nobody.
+def read_situation(record: RuntimeRecord, *, shell_busy: bool, ignoring: str = "", now: int = 0) -> LiveConditions:
+    """Read the conditions. `ignoring`: the request or the call that is being carried out, which waits for nobody.
 
     An answered request does not block, even while its call has not gone on. With `now`, neither does an expired one.
     """
@@ -55,7 +55,7 @@ def read_situation(record: RuntimeRecord, *, shell_busy: bool, ignoring: str = "
         and not 0 < approval.expires <= now
     )
     custom = (call for call in record.wakes.open_calls if call.state == "custom" and call.id != ignoring)
-    return Situation(
+    return LiveConditions(
         approval=min(waiting, key=lambda approval: (approval.opened_at, approval.request), default=None),
         custom=next(custom, None),
         is_busy=shell_busy,
@@ -74,7 +74,7 @@ def combine(results: Sequence[CriterionResult], criteria: int) -> VerdictStatus:
     return "uncertain" if any(result.verdict != "met" for result in results) else "pass"
 
 
-def judge(outcome: Outcome) -> VerdictStatus:
+def find_recorded(outcome: Outcome) -> VerdictStatus:
     """The recorded verdict. A person's decision is about the whole outcome and wins."""
     if outcome.decided:
         return outcome.decided
@@ -82,28 +82,28 @@ def judge(outcome: Outcome) -> VerdictStatus:
     return combine(latest.results if latest else (), len(outcome.criteria))
 
 
-def decide_status(outcome: Outcome | None, situation: Situation) -> VerdictStatus:
+def decide_status(outcome: Outcome | None, conditions: LiveConditions) -> VerdictStatus:
     """The verdict about an outcome now, in the order of its conditions."""
     if outcome is None:
         return "missing_outcome"
-    if situation.is_blocked:
+    if conditions.is_blocked:
         return "blocked"
-    return "not_ready" if situation.is_unfinished else judge(outcome)
+    return "not_ready" if conditions.is_unfinished else find_recorded(outcome)
 
 
-def find_worst(outcomes: Sequence[Outcome], situation: Situation) -> Outcome | None:
+def find_worst(outcomes: Sequence[Outcome], conditions: LiveConditions) -> Outcome | None:
     """The outcome with the worst verdict; of equal ones the newest."""
     newest_first = sorted(outcomes, key=lambda outcome: outcome.defined_seq, reverse=True)
-    return min(newest_first, key=lambda outcome: SCORES[decide_status(outcome, situation)], default=None)
+    return min(newest_first, key=lambda outcome: RANKS[decide_status(outcome, conditions)], default=None)
 
 
-def score(status: VerdictStatus) -> int:
-    """What verdicts are compared by. One that is ready for promotion counts one more."""
-    return SCORES[status] + (status == "pass")
+def compute_rank(status: VerdictStatus) -> int:
+    """What verdicts are compared by. A verdict that is ready for promotion counts more than its rank."""
+    return RANKS[status] + (status == "pass")
 
 
 def find_previous(outcome: Outcome, wake: str) -> Evaluation | None:
-    """The evaluation to compare with: the newest one of another wake, and never that of the wake itself."""
+    """The evaluation to compare with: the newest of another wake, and never that of the wake itself."""
     earlier = (known for known in reversed(outcome.evaluations) if not wake or known.wake != wake)
     return next(earlier, None)
 
@@ -112,7 +112,7 @@ def find_trend(outcome: Outcome, wake: str, status: VerdictStatus) -> Trend:
     previous = find_previous(outcome, wake)
     if previous is None:
         return "first_iteration"
-    now, before = score(status), score(previous.status)
+    now, before = compute_rank(status), compute_rank(previous.status)
     if now == before:
         return "stable"
     return "improving" if now > before else "regressing"
@@ -146,16 +146,16 @@ class Grade(msgspec.Struct, frozen=True):
     total: int = 0
 
 
-def grade(outcomes: Sequence[Outcome], situation: Situation) -> Grade:
+def grade(outcomes: Sequence[Outcome], conditions: LiveConditions) -> Grade:
     total = sum(len(outcome.criteria) for outcome in outcomes)
     matched = sum(map(count_met, outcomes))
     if not outcomes:
         return Grade("missing_outcome")
-    if situation.is_blocked:
+    if conditions.is_blocked:
         return Grade("blocked", matched, total)
-    if situation.queued:
+    if conditions.queued:
         return Grade("sleeping", matched, total)
-    is_done = all(judge(outcome) == "pass" for outcome in outcomes)
+    is_done = all(find_recorded(outcome) == "pass" for outcome in outcomes)
     return Grade("done_candidate" if is_done else "in_progress", matched, total)
 
 

@@ -135,9 +135,9 @@ def _read_grade(call: ToolCall, target: LoadedRuntime, record: RuntimeRecord, *,
 
 def _describe_all(call: ToolCall, target: LoadedRuntime, record: RuntimeRecord, *, is_busy: bool) -> dict[str, Any]:
     now, session = call.context.clock(), _named(call, target)
-    situation = read_situation(record, shell_busy=is_busy, ignoring=call.id, now=now)
+    conditions = read_situation(record, shell_busy=is_busy, ignoring=call.id, now=now)
     outcomes = record.outcomes
-    worst = find_worst(outcomes.outcomes, situation)
+    worst = find_worst(outcomes.outcomes, conditions)
     return {
         "sessionId": target.id,
         "activeOutcome": describe_outcome(outcomes.active),
@@ -145,7 +145,7 @@ def _describe_all(call: ToolCall, target: LoadedRuntime, record: RuntimeRecord, 
         "evaluation": read_verdict(record, shell_busy=is_busy, tools=call.tools, ignoring=call.id, now=now, session=session),
         # The worst is in `evaluation` already.
         "evaluations": [
-            describe_verdict(outcome, view_verdict(record, outcome, situation, call.tools, session))
+            describe_verdict(outcome, view_verdict(record, outcome, conditions, call.tools, session))
             for outcome in outcomes.outcomes
             if outcome is not worst
         ],

@@ -14,7 +14,7 @@ from fidelio.clock import format_iso
 from fidelio.runtime.outcomes.record import Criterion, CriterionResult, Evaluation, Outcome, Trend, VerdictStatus
 from fidelio.runtime.outcomes.rules import (
     GradeStatus,
-    Situation,
+    LiveConditions,
     count_met,
     decide_status,
     find_worst,
@@ -51,18 +51,18 @@ class OutcomeVerdict(msgspec.Struct, frozen=True):
 
 
 def view_verdict(
-    record: RuntimeRecord, outcome: Outcome | None, situation: Situation, tools: Tools, session: str = ""
+    record: RuntimeRecord, outcome: Outcome | None, conditions: LiveConditions, tools: Tools, session: str = ""
 ) -> OutcomeVerdict:
-    """The verdict about one outcome. `session` is the id that suggestions name, empty for the caller's own session."""
-    status = decide_status(outcome, situation)
+    """The verdict about an outcome. `session` is the id that suggestions name, empty for the caller's own session."""
+    status = decide_status(outcome, conditions)
     latest = outcome.latest if outcome else None
     return OutcomeVerdict(
         status=status,
         promotion_ready=status == "pass",
         # Recorded, not compared again: the newest entry would be compared with itself.
         trend=latest.trend if latest else "first_iteration",
-        summary=_summarize(outcome, status, situation),
-        next_step=_find_next_step(record, outcome, status, situation, tools, session),
+        summary=_summarize(outcome, status, conditions),
+        next_step=_find_next_step(record, outcome, status, conditions, tools, session),
         results=latest.results if latest else (),
     )
 
@@ -71,14 +71,14 @@ def read_verdict(
     record: RuntimeRecord, *, shell_busy: bool, tools: Tools, ignoring: str = "", now: int = 0, session: str = ""
 ) -> dict[str, Any]:
     """The evaluation of the worst outcome as JSON. `ignoring`: the request or call that is being carried out."""
-    situation = read_situation(record, shell_busy=shell_busy, ignoring=ignoring, now=now)
-    return describe_worst(record, situation, tools, session)
+    conditions = read_situation(record, shell_busy=shell_busy, ignoring=ignoring, now=now)
+    return describe_worst(record, conditions, tools, session)
 
 
-def describe_worst(record: RuntimeRecord, situation: Situation, tools: Tools, session: str = "") -> dict[str, Any]:
+def describe_worst(record: RuntimeRecord, conditions: LiveConditions, tools: Tools, session: str = "") -> dict[str, Any]:
     """The evaluation of the outcome with the worst verdict."""
-    outcome = find_worst(record.outcomes.outcomes, situation)
-    return describe_verdict(outcome, view_verdict(record, outcome, situation, tools, session))
+    outcome = find_worst(record.outcomes.outcomes, conditions)
+    return describe_verdict(outcome, view_verdict(record, outcome, conditions, tools, session))
 
 
 def describe_verdict(outcome: Outcome | None, verdict: OutcomeVerdict) -> dict[str, Any]:
@@ -167,17 +167,17 @@ def _grade_entry(evaluation: Evaluation) -> GradeStatus:
 
 def read_grade(record: RuntimeRecord, *, shell_busy: bool, tools: Tools, now: int = 0, session: str = "") -> dict[str, Any]:
     """The grade of the session as JSON. It is read from the record and calls no model."""
-    situation = read_situation(record, shell_busy=shell_busy, now=now)
-    found = find_grade(record.outcomes.outcomes, situation)
-    worst = find_worst(record.outcomes.outcomes, situation)
+    conditions = read_situation(record, shell_busy=shell_busy, now=now)
+    found = find_grade(record.outcomes.outcomes, conditions)
+    worst = find_worst(record.outcomes.outcomes, conditions)
     sentences = {
         "missing_outcome": "No outcome is defined.",
-        "blocked": _describe_blocked(situation),
-        "sleeping": f"{situation.queued} queued wakes have not run yet.",
+        "blocked": _describe_blocked(conditions),
+        "sleeping": f"{conditions.queued} queued wakes have not run yet.",
         "done_candidate": "Every criterion is met on record.",
         "in_progress": f"{found.matched} of {found.total} criteria are met on record.",
     }
-    verdict = view_verdict(record, worst, situation, tools, session)
+    verdict = view_verdict(record, worst, conditions, tools, session)
     step = verdict.next_step
     if found.status == "done_candidate":
         step = suggest(tools, "outcome_evaluate", _target(session), "Check it once more before relying on it.")
@@ -213,15 +213,15 @@ def _find_confidence(outcome: Outcome | None, verdict: OutcomeVerdict) -> Confid
     return "low" if verdict.status == "uncertain" else "medium"
 
 
-def _summarize(outcome: Outcome | None, status: VerdictStatus, situation: Situation) -> str:
+def _summarize(outcome: Outcome | None, status: VerdictStatus, conditions: LiveConditions) -> str:
     if outcome is None:
         return "No outcome is defined."
-    if situation.is_blocked:
-        return _describe_blocked(situation)
-    if situation.is_busy:
+    if conditions.is_blocked:
+        return _describe_blocked(conditions)
+    if conditions.is_busy:
         return "A command still runs in the shell."
-    if situation.queued:
-        return f"{situation.queued} queued wakes have not run yet."
+    if conditions.queued:
+        return f"{conditions.queued} queued wakes have not run yet."
     if outcome.decided:
         return f"A person has decided: {outcome.decided}."
     return _summarize_results(outcome, status)
@@ -242,10 +242,10 @@ def _summarize_results(outcome: Outcome, status: VerdictStatus) -> str:
     return f"{sentences[status]} {met} of {total} criteria are met.{unmet}"[:_SHOWN_REASON]
 
 
-def _describe_blocked(situation: Situation) -> str:
-    if situation.approval is not None:
-        return f"The call of {situation.approval.tool} waits for a person."
-    return f"The custom tool {situation.custom.name if situation.custom else ''} waits for its result."
+def _describe_blocked(conditions: LiveConditions) -> str:
+    if conditions.approval is not None:
+        return f"The call of {conditions.approval.tool} waits for a person."
+    return f"The custom tool {conditions.custom.name if conditions.custom else ''} waits for its result."
 
 
 def _list_evidence(outcome: Outcome | None) -> Iterator[str]:
@@ -266,7 +266,7 @@ def _find_next_step(
     record: RuntimeRecord,
     outcome: Outcome | None,
     status: VerdictStatus,
-    situation: Situation,
+    conditions: LiveConditions,
     tools: Tools,
     session: str,
 ) -> Suggestion | None:
@@ -279,17 +279,17 @@ def _find_next_step(
         )
     if status == "pass":
         return None
-    if situation.is_blocked:
-        return _suggest_for_blocked(record, situation, tools, session)
-    if situation.is_busy:
+    if conditions.is_blocked:
+        return _suggest_for_blocked(record, conditions, tools, session)
+    if conditions.is_busy:
         return _suggest_waiting(record, tools, session)
-    if situation.queued:
+    if conditions.queued:
         return suggest(tools, "session_get_snapshot", _target(session), "See which wakes are queued.")
     return _suggest_for_results(outcome, tools, session)
 
 
-def _suggest_for_blocked(record: RuntimeRecord, situation: Situation, tools: Tools, session: str) -> Suggestion | None:
-    approval = situation.approval
+def _suggest_for_blocked(record: RuntimeRecord, conditions: LiveConditions, tools: Tools, session: str) -> Suggestion | None:
+    approval = conditions.approval
     snapshot = suggest(tools, "session_get_snapshot", _target(session), "See what the session waits for.")
     if approval is None or session:
         return snapshot

@@ -129,12 +129,12 @@ def _make_copy(base: SandboxSpec, directory: Path) -> SandboxSpec:
         Mount("/tmp", str(directory / "tmp"), "read_write", "session_workspace"),  # noqa: S108  # of the sandbox
         Mount(HOME, str(directory / "home"), "read_write", "session_workspace"),
     )
-    mounts = (each for mount in base.mounts if mount.kind != "vault" for each in _place_copy(mount, directory))
+    mounts = (each for mount in base.mounts if mount.kind != "vault" for each in _mount_copy(mount, directory))
     return _isolate(base, (*mounts, *own))
 
 
-def _place_copy(mount: Mount, directory: Path) -> Iterator[Mount]:
-    """What stands for a mount: what can be written is copied, and its source is visible read-only."""
+def _mount_copy(mount: Mount, directory: Path) -> Iterator[Mount]:
+    """What stands for a mount: a copy if it is writable, and its source read-only."""
     if mount.access == "read_only":
         yield mount
         return
