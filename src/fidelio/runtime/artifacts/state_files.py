@@ -20,7 +20,7 @@ from fidelio.runtime.artifacts.model import Lines, render_body, render_files
 from fidelio.runtime.artifacts.session_files import ARTIFACTS, load_facts, load_subject
 from fidelio.runtime.artifacts.writing import has_file, runtime_directory, write_files
 from fidelio.runtime.navigation.context import ContextBudget, describe_budget, describe_pressure
-from fidelio.runtime.navigation.event_views import USER_TYPES, summarize_event
+from fidelio.runtime.navigation.event_views import USER_TYPES, summarize_body
 from fidelio.runtime.navigation.log import WakeRange, read_wake_id
 from fidelio.runtime.navigation.reading import describe_trace
 from fidelio.runtime.navigation.summaries import find_pending, find_relation
@@ -31,8 +31,9 @@ from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 FEED_EVENTS = 32
 TRACES = 24
-# The end of the log that is read for both.
-_READ_EVENTS = 192
+# The end of the log that is read for both, and more if the last wake is longer.
+_READ_EVENTS = 64
+_MAX_EVENTS = 512
 RELATIVES = 50
 SKILLS = 100
 _LISTED_ITEMS = 12
@@ -157,8 +158,9 @@ def _explain_budget(body: Mapping[str, Any]) -> list[str]:
 
 
 async def _read_log(context: RuntimeContext, session: LoadedRuntime) -> tuple[Event, ...]:
-    after = max(0, session.session.last_seq - _READ_EVENTS)
-    return await context.ledger.events(session.id, after=after, limit=_READ_EVENTS)
+    last, started = session.session.last_seq, session.record.wakes.started_seq
+    after = max(min(last - _READ_EVENTS, started - 1), last - _MAX_EVENTS, 0)
+    return await context.ledger.events(session.id, after=after, limit=_MAX_EVENTS)
 
 
 def _describe_log(session: LoadedRuntime, events: Sequence[Event]) -> Iterator[File]:
@@ -166,20 +168,20 @@ def _describe_log(session: LoadedRuntime, events: Sequence[Event]) -> Iterator[F
     shown = [_describe_event(event, wakes.processed_seq) for event in events[-FEED_EVENTS:]]
     feed = {"sessionId": session.id, "pendingEventCount": wakes.pending, "count": len(shown), "events": shown}
     yield "event-feed.json", feed, _explain_feed
-    traces = [describe_trace(wake, wake.select(events)) for wake in _find_wakes(events)]
+    traces = [describe_trace(wake, own) for wake, own in _find_wakes(events)]
     yield "wake-traces.json", {"sessionId": session.id, "count": len(traces), "traces": traces[::-1][:TRACES]}, None
 
 
 def _describe_event(event: Event, processed_seq: int) -> dict[str, Any]:
-    is_pending = event.type in USER_TYPES and event.seq > processed_seq
+    body = event.body
     return {
         "id": event.id,
         "seq": event.seq,
         "type": event.type,
         "createdAt": format_iso(event.time),
-        "isPending": is_pending,
-        "wakeId": event.body.get("wake_id"),
-        "preview": summarize_event(event),
+        "isPending": event.type in USER_TYPES and event.seq > processed_seq,
+        "wakeId": body.get("wake_id"),
+        "preview": summarize_body(body),
     }
 
 
@@ -188,11 +190,15 @@ def _explain_feed(body: Mapping[str, Any]) -> list[str]:
     return ["# Newest events", f"{body['pendingEventCount']} events are pending.", *lines]
 
 
-def _find_wakes(events: Sequence[Event]) -> list[WakeRange]:
-    """The wakes that begin in these events, oldest first."""
-    started = {read_wake_id(event): event for event in events if event.type == e.SPAN_STARTED}
-    ended = {read_wake_id(event): event for event in events if event.type == e.SPAN_COMPLETED}
-    return [WakeRange(wake, event, ended.get(wake)) for wake, event in started.items() if wake]
+def _find_wakes(events: Sequence[Event]) -> Iterator[tuple[WakeRange, list[Event]]]:
+    """The wakes that begin in these events with their own events, oldest first."""
+    started = {wake: event for event in events if event.type == e.SPAN_STARTED and (wake := read_wake_id(event))}
+    ended = {wake: event for event in events if event.type == e.SPAN_COMPLETED and (wake := read_wake_id(event))}
+    for wake, event in started.items():
+        # The text is enough here: decoding every body takes longer than everything else.
+        mark = f'"wake_id":"{wake}"'
+        own = [other for other in events if other.seq >= event.seq and other.raw is not None and mark in other.raw]
+        yield WakeRange(wake, event, ended.get(wake)), own
 
 
 async def _describe_relations(context: RuntimeContext, session: LoadedRuntime, state: ArtifactState) -> File:

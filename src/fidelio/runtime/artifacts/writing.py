@@ -6,7 +6,6 @@ import fcntl
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import RuntimeContext
@@ -58,14 +57,18 @@ def _write_file(directory: int, name: str, content: bytes, *, compares: bool) ->
     A single page is written in place, padded with blank lines until the rest is cut off. A rename makes ext4 write the file to
     disk at once: 0.5 ms for each of the files that every command changes. Longer contents are renamed into place.
     """
-    with suppress(FileNotFoundError):
+    try:
         file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            if _write_in_place(file, content, compares=compares):
-                return
-        finally:
-            os.close(file)
-    _replace_file(directory, name, content)
+    except OSError:
+        # It is missing, or something else is in its place, which the rename replaces.
+        _replace_file(directory, name, content)
+        return
+    try:
+        is_written = _write_in_place(file, content, compares=compares)
+    finally:
+        os.close(file)
+    if not is_written:
+        _replace_file(directory, name, content)
 
 
 def _write_in_place(file: int, content: bytes, *, compares: bool) -> bool:

@@ -112,9 +112,8 @@ def _has_rest(value: Any) -> bool:
     return any(_has_rest(inner) for inner in value) if isinstance(value, list | tuple) else False
 
 
-def summarize_event(event: Event, length: int = 160) -> str:
+def summarize_body(body: Mapping[str, Any], length: int = 160) -> str:
     """The essence of an event in a line."""
-    body = event.body
     parts = [str(body[key]) for key in ("name", "span_kind", "state", "status", "reason", "command") if body.get(key)]
     text = _find_text(body)
     return shorten_to_line(" ".join([*parts, text]).strip(), length)

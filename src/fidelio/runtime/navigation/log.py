@@ -41,11 +41,6 @@ class WakeRange(msgspec.Struct, frozen=True):
         # The text is looked for first: decoding every body of a long wake takes most of the time.
         return event.raw is not None and self.wake in event.raw and event.body.get("wake_id") == self.wake
 
-    def select(self, events: Sequence[Event]) -> list[Event]:
-        """Those of some events that belong to the wake."""
-        last = self.last_seq
-        return [event for event in events if self.started.seq <= event.seq <= last and self.includes(event)]
-
 
 def accept_all(_: Event) -> bool:
     return True

@@ -85,11 +85,17 @@ def describe_trace(wake: WakeRange, events: Sequence[Event]) -> dict[str, Any]:
 
 def _summarize(wake: WakeRange, events: Sequence[Event]) -> str | None:
     """What the wake said at its end, else the last thing that it did."""
-    ended = (wake.ended.body.get("summary") or "") if wake.ended is not None else ""
-    idle = next((event.body.get("summary") for event in reversed(events) if event.type == e.STATUS_IDLE), "")
-    used = next((event.body.get("name") for event in reversed(events) if event.type == e.TOOL_USE), "")
-    text = ended or idle or wake.started.body.get("summary") or (f"tool:{used}" if used else "")
+    text = _find_last(events, e.SPAN_COMPLETED, "summary") if wake.ended is not None else ""
+    if not text:
+        used = _find_last(events, e.TOOL_USE, "name")
+        text = (
+            _find_last(events, e.STATUS_IDLE, "summary") or wake.started.body.get("summary") or (f"tool:{used}" if used else "")
+        )
     return shorten_to_line(str(text), SUMMARY) or None
+
+
+def _find_last(events: Sequence[Event], type_: str, key: str) -> str:
+    return next((str(event.body.get(key) or "") for event in reversed(events) if event.type == type_), "")
 
 
 def _check_types(types: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import EnvironmentProblem, SandboxError
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.runtime.navigation.listing import count_children
-from fidelio.runtime.navigation.paths import SNAPSHOT_FILES
+from fidelio.runtime.navigation.paths import list_session_files
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, lift_fields
 from fidelio.runtime.navigation.visibility import load_visible
 from fidelio.runtime.outcomes.record import Outcome
@@ -39,7 +39,7 @@ async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparat
         **_describe_pending(session.record),
         **_describe_outcome(call, session, listed, shell_busy=busy),
         **_describe_progress(session),
-        "artifactPaths": dict(SNAPSHOT_FILES) if session.id == call.session.id else {},
+        "artifactPaths": list_session_files(session.record) if session.id == call.session.id else {},
         "nextStep": _find_next_step(call, session, listed, shell_busy=busy),
     }
     return ToolResult(output=output)
