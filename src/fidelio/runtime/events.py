@@ -80,6 +80,12 @@ SCHEDULE_SET = "wake.schedule_set"
 SNAPSHOT_TAKEN = "workspace.snapshot_taken"
 
 OUTCOME_DEFINED = "outcome.defined"
+SNAPSHOT_SKIPPED = "workspace.snapshot_skipped"
+SNAPSHOT_RESTORED = "workspace.snapshot_restored"
+# The end of what was copied from another session: the session goes on from here as one of its own.
+SESSION_FORKED = "session.forked"
+# Which tools the MCP servers of the user have. The list is fixed for the session.
+SERVER_TOOLS_LISTED = "mcp.tools_listed"
 OUTCOME_DECIDED = "outcome.decided"
 # A person lets the next write of shared content pass, whatever the verdicts are.
 GATE_OVERRIDDEN = "outcome.gate_overridden"

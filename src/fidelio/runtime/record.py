@@ -21,6 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryFold, MemoryRecord
 from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomeFold, OutcomesRecord
+from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotFold, SnapshotRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeFold, WakeRecord
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
@@ -114,6 +115,7 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
+    snapshots: SnapshotRecord = SnapshotRecord()
 
     def find_approval(self, digest: str) -> ApprovalRecord | None:
         return next((approval for approval in self.approvals.values() if approval.digest == digest), None)
@@ -169,6 +171,20 @@ def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
 
 def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     """Something was sent: a wake is due, unless a person has to answer first."""
+def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    """The conversation is that of another session. Nothing of it is under way, waits or counts against the budgets here."""
+    before = record.wakes
+    wakes = WakeRecord(
+        last=event.body.get("wake_id", ""),
+        processed_seq=event.seq,
+        stop_reason="end_turn",
+        summary=str(event.body.get("summary", "")),
+        compacted_seq=before.compacted_seq,
+        compacted_messages=before.compacted_messages,
+    )
+    return replace(record, wakes=wakes, snapshots=SnapshotRecord())
+
+
     waits = record.status != "idle" or record.wakes.stop_reason == "requires_action"
     return record if waits else replace(record, status="rescheduling")
 
@@ -270,6 +286,13 @@ def _in_memory(change: MemoryFold) -> Fold:
 
 def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     body = event.body
+def _in_snapshots(change: SnapshotFold) -> Fold:
+    def fold_snapshots(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, snapshots=change(record.snapshots, event))
+
+    return fold_snapshots
+
+
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
     # By time: the stored record does not keep the order of its keys.
     others = sorted(record.drafts.items(), key=lambda item: (item[1].staged_at, item[0]))
@@ -305,6 +328,7 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.SESSION_ARCHIVED: _archive,
     e.USER_MESSAGE: _receive,
     e.USER_INTERRUPT: _set_status("rescheduling"),
+    e.SESSION_FORKED: _fork,
     e.USER_OUTCOME: _receive,
     e.STATUS_RUNNING: _set_status("running"),
     e.STATUS_IDLE: _idle,
@@ -318,6 +342,7 @@ _PARTS: tuple[dict[str, Fold], ...] = (
     {type_: _in_memory(change) for type_, change in MEMORY_FOLDS.items()},
 )
 # An event may change several parts, each by a fold of its own.
+    {type_: _in_snapshots(change) for type_, change in SNAPSHOT_FOLDS.items()},
 _FOLDS: dict[str, tuple[Fold, ...]] = {
     type_: tuple(part[type_] for part in _PARTS if type_ in part) for type_ in {key for part in _PARTS for key in part}
 }
