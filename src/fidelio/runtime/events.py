@@ -62,6 +62,8 @@ STATUS_RUNNING = "session.status_running"
 STATUS_IDLE = "session.status_idle"
 STATUS_RESCHEDULED = "session.status_rescheduled"
 SESSION_ERROR = "session.error"
+# Something that a person should know and that stops nothing.
+SESSION_NOTICE = "session.notice"
 SESSION_ARCHIVED = "session.archived"
 CHILD_CREATED = "session.child_created"
 CHILD_IDLE = "session.child_idle"
@@ -78,14 +80,14 @@ WAKE_QUEUED = "wake.queued"
 WAKES_CANCELLED = "wake.cancelled"
 SCHEDULE_SET = "wake.schedule_set"
 SNAPSHOT_TAKEN = "workspace.snapshot_taken"
-
-OUTCOME_DEFINED = "outcome.defined"
 SNAPSHOT_SKIPPED = "workspace.snapshot_skipped"
 SNAPSHOT_RESTORED = "workspace.snapshot_restored"
 # The end of what was copied from another session: the session goes on from here as one of its own.
 SESSION_FORKED = "session.forked"
 # Which tools the MCP servers of the user have. The list is fixed for the session.
 SERVER_TOOLS_LISTED = "mcp.tools_listed"
+
+OUTCOME_DEFINED = "outcome.defined"
 OUTCOME_DECIDED = "outcome.decided"
 # A person lets the next write of shared content pass, whatever the verdicts are.
 GATE_OVERRIDDEN = "outcome.gate_overridden"

@@ -13,7 +13,7 @@ from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Event
-from fidelio.providers.model import ModelReply, ModelRequest, TextBlock, ToolResultBlock, ToolUseBlock
+from fidelio.providers.model import ModelInfo, ModelReply, ModelRequest, TextBlock, ToolResultBlock, ToolUseBlock
 from fidelio.providers.registry import Providers
 from fidelio.providers.scripted import ScriptedProvider
 from fidelio.runtime.agents.definition import parse_agent
@@ -137,7 +137,12 @@ def texts_of(request: ModelRequest) -> str:
 
 @asynccontextmanager
 async def open_runtime(
-    path: Path, script: Script | None = None, *, sandboxes: Sandboxes | None = None, ledger: str = ""
+    path: Path,
+    script: Script | None = None,
+    *,
+    sandboxes: Sandboxes | None = None,
+    ledger: str = "",
+    info: ModelInfo | None = None,
 ) -> AsyncIterator[Runtime]:
     clock = MovingClock(1_700_000_000_000)
     current: list[Script] = [script or replies()]
@@ -151,11 +156,15 @@ async def open_runtime(
         return made if isinstance(made, ModelReply) else await made
 
     async with await open_ledger(ledger or str(home.ledger), clock=clock) as opened:
-        ports = RuntimePorts(models=Providers({"scripted": ScriptedProvider(reply)}))
+        ports = RuntimePorts(models=Providers({"scripted": _make_provider(reply, info)}))
         context = RuntimeContext(opened, clock, home, sandboxes or FakeSandboxes(), lambda: KEYS, ports)
         runtime = Runtime(context, clock, current)
         holder.append(runtime)
         yield runtime
+
+
+def _make_provider(reply: Script, info: ModelInfo | None) -> ScriptedProvider:
+    return ScriptedProvider(reply) if info is None else ScriptedProvider(reply, info=info)
 
 
 def types_of(events: Sequence[Event]) -> list[str]:

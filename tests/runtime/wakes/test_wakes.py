@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fidelio.errors import StaleLease, UsageProblem
-from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest
+from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, Price
 from fidelio.runtime import events as e
 from fidelio.runtime.wakes.rules import MAX_EXTENSIONS, MAX_TURNS
 from tests.runtime.support import FakeSandboxes
@@ -522,3 +522,42 @@ async def test_a_conversation_that_fills_the_window_is_compacted(tmp_path: Path)
         assert "Message 0:" not in texts_of(last)
         assert f"Message {number}:" in texts_of(last)
         assert (await runtime.record(session)).wakes.compacted_messages > 0
+
+
+@pytest.mark.proves("runtime.budget.price")
+async def test_an_unknown_price_switches_the_default_off_and_refuses_a_set_one(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path, info=ModelInfo(price=None)) as runtime:
+        session = await runtime.begin()
+        for text in ("One.", "Two."):
+            await runtime.tell(session, text)
+            await runtime.work()
+        (notice,) = await runtime.events(session, e.SESSION_NOTICE)
+        assert "price" in notice.body["message"]
+        with pytest.raises(UsageProblem, match="price"):
+            await runtime.start(budget={"usd": 1.0})
+
+
+@pytest.mark.proves("runtime.budget.money")
+async def test_a_budget_in_money_stops_the_session(tmp_path: Path) -> None:
+    info = ModelInfo(price=Price(input=1000.0, output=1000.0))
+    async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {})), info=info) as runtime:
+        session = await runtime.begin(limits={"usd": 3.0})
+        await runtime.tell(session, "Loop.")
+        await runtime.work()
+        record = await runtime.record(session)
+        assert record.wakes.stop_reason == "budget_reached"
+        assert record.wakes.usage.cost_micros >= 3_000_000
+
+
+@pytest.mark.proves("runtime.budget.wakes")
+async def test_a_session_has_a_number_of_wakes_a_day_and_goes_on_the_next_day(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session = await runtime.begin(limits={"wakes_per_day": 2})
+        for text in ("One.", "Two.", "Three."):
+            await runtime.tell(session, text)
+            await runtime.work()
+        assert len(runtime.requests) == 2
+        assert (await runtime.record(session)).wakes.stop_reason == "budget_reached"
+        runtime.clock.now += 24 * 60 * 60 * 1000
+        await runtime.work()
+        assert "Three." in texts_of(runtime.requests[-1])

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from fidelio.ledger.model import Event
+from fidelio.ledger.model import Event, NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.setup.setup import Setup, describe_setup, setup_document
 from fidelio.runtime.tools.definitions import DEFINITIONS
+from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import join_texts, store_content
 from fidelio.runtime.wakes.preparation import Prepared
@@ -43,7 +44,7 @@ class Beginning:
         own = [text_block("\n".join(lines))] if lines else []
         noted = [text_block(render_notes(notes))] if notes else []
         stored = store_content([*own, *noted])
-        content = [block for event in received for block in _read_content(event)]
+        content = [block for item in received for block in _read_content(item)]
         body = {
             "summary": _summarize(plan, received),
             "messages": len(received),
@@ -54,7 +55,17 @@ class Beginning:
         }
         digests = (*_find_digests(content), *stored.digests)
         documents = () if setup.fingerprint == wakes.setup else (setup_document(self._updates.loaded.id, setup),)
-        await self._updates.commit(ending.start_wake(wake, body, digests), blobs=stored.blobs, documents=documents)
+        events = (*self._notice_price(wake), *ending.start_wake(wake, body, digests))
+        await self._updates.commit(events, blobs=stored.blobs, documents=documents)
+
+    def _notice_price(self, wake: str) -> tuple[NewEvent, ...]:
+        """Say once that the default budget in money cannot be kept."""
+        prepared = self._prepared
+        if self._updates.record.wakes.count or prepared.info.price is not None or prepared.budget.usd is not None:
+            return ()
+        text = f"The price of {prepared.model} is not known, so the default budget in US dollars is off."
+        remedy = "Set the price in models.yaml of the home, or limit tokens."
+        return (event(e.SESSION_NOTICE, {"message": text, "remedy": remedy, "wake_id": wake}),)
 
     async def _load_pending(self) -> tuple[Event, ...]:
         record = self._updates.record
@@ -92,10 +103,10 @@ def _take_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return events[: max(1, sum(size <= MAX_INPUT for size in sizes))]
 
 
-def _read_content(event: Event) -> Iterable[dict[str, Any]]:
+def _read_content(received: Event) -> Iterable[dict[str, Any]]:
     """What the model reads of an event that was sent to it."""
-    body = event.body
-    if event.type == e.USER_OUTCOME:
+    body = received.body
+    if received.type == e.USER_OUTCOME:
         return [text_block(_describe_outcome(body))]
     content: list[dict[str, Any]] = body.get("content", [])
     return content
@@ -123,5 +134,5 @@ def _summarize(plan: Fresh, received: tuple[Event, ...]) -> str:
 
 def newest_message(received: tuple[Event, ...]) -> str:
     """The text of the newest message, for cues."""
-    messages = [join_texts(event.body.get("content", [])) for event in received if event.type == e.USER_MESSAGE]
+    messages = [join_texts(item.body.get("content", [])) for item in received if item.type == e.USER_MESSAGE]
     return messages[-1] if messages else ""

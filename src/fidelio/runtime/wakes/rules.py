@@ -165,8 +165,9 @@ def check_budget(record: RuntimeRecord, budget: Budget, *, now: int, is_priced: 
     usd = DEFAULT_USD if budget.usd is None else budget.usd
     if usd and is_priced and usage.cost_micros >= usd * 1_000_000:
         return BudgetState(f"The session has cost {usage.cost_micros / 1_000_000:.2f} of {usd:.2f} US dollars.")
-    if budget.wall_seconds and usage.active_ms >= budget.wall_seconds * 1000:
-        return BudgetState(f"The session has worked for {usage.active_ms // 1000} of {budget.wall_seconds} seconds.")
+    active_ms = usage.active_ms + (max(0, now - wakes.started_at) if wakes.current else 0)
+    if budget.wall_seconds and active_ms >= budget.wall_seconds * 1000:
+        return BudgetState(f"The session has worked for {active_ms // 1000} of {budget.wall_seconds} seconds.")
     today = now // DAY_MS
     if begins and budget.wakes_per_day and wakes.day == today and wakes.day_wakes >= budget.wakes_per_day:
         return BudgetState(f"The session has had {wakes.day_wakes} wakes today, its limit.", (today + 1) * DAY_MS)
