@@ -155,7 +155,7 @@ class Calls:
         digest = digest_call(
             resolved.action or resolved.definition.name, self._digest_secrets(call, resolved), call.record, preparation
         )
-        approval = call.record.find_approval(digest)
+        approval = call.record.find_approval(digest, call.tool_use)
         if approval is None:
             return await self._open_request(call, resolved, preparation, digest)
         if approval.state != "denied" and approval.expires <= self._context.clock():

@@ -33,7 +33,7 @@ class Journal:
     async def open_request(self, call: ToolCall, digest: str, request: NewRequest, requested: NewEvent) -> None:
         def ask_once(current: LoadedRuntime) -> SessionDecision[None]:
             # Of two equal calls at once only one asks.
-            if current.record.find_approval(digest) is not None:
+            if current.record.find_approval(digest, call.tool_use) is not None:
                 raise ApprovalChanged
             return SessionDecision(None, events=(*call.noted, requested), requests=(request,))
 

@@ -117,8 +117,10 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: MemoryRecord = MemoryRecord()
     snapshots: SnapshotRecord = SnapshotRecord()
 
-    def find_approval(self, digest: str) -> ApprovalRecord | None:
-        return next((approval for approval in self.approvals.values() if approval.digest == digest), None)
+    def find_approval(self, digest: str, tool_use: str) -> ApprovalRecord | None:
+        """The approval of a call. Each call of a model has its own, also if it asks for the same as another one."""
+        same = (approval for approval in self.approvals.values() if approval.digest == digest)
+        return next((approval for approval in same if approval.tool_use == tool_use), None)
 
 
 Fold = Callable[[RuntimeRecord, RecordEvent], RuntimeRecord]
@@ -169,8 +171,6 @@ def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     return replace(record, is_archived=True)
 
 
-def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
-    """Something was sent: a wake is due, unless a person has to answer first."""
 def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """The conversation is that of another session. Nothing of it is under way, waits or counts against the budgets here."""
     before = record.wakes
@@ -185,6 +185,8 @@ def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     return replace(record, wakes=wakes, snapshots=SnapshotRecord())
 
 
+def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
+    """Something was sent: a wake is due, unless a person has to answer first."""
     waits = record.status != "idle" or record.wakes.stop_reason == "requires_action"
     return record if waits else replace(record, status="rescheduling")
 
@@ -284,8 +286,6 @@ def _in_memory(change: MemoryFold) -> Fold:
     return fold_memory
 
 
-def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body = event.body
 def _in_snapshots(change: SnapshotFold) -> Fold:
     def fold_snapshots(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         return replace(record, snapshots=change(record.snapshots, event))
@@ -293,6 +293,8 @@ def _in_snapshots(change: SnapshotFold) -> Fold:
     return fold_snapshots
 
 
+def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    body = event.body
     draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
     # By time: the stored record does not keep the order of its keys.
     others = sorted(record.drafts.items(), key=lambda item: (item[1].staged_at, item[0]))
@@ -326,9 +328,9 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.STAGED: _add_draft,
     e.PROMOTED: _promote,
     e.SESSION_ARCHIVED: _archive,
+    e.SESSION_FORKED: _fork,
     e.USER_MESSAGE: _receive,
     e.USER_INTERRUPT: _set_status("rescheduling"),
-    e.SESSION_FORKED: _fork,
     e.USER_OUTCOME: _receive,
     e.STATUS_RUNNING: _set_status("running"),
     e.STATUS_IDLE: _idle,
@@ -340,9 +342,9 @@ _PARTS: tuple[dict[str, Fold], ...] = (
     {type_: _in_wakes(change) for type_, change in {**WAKE_FOLDS, **SHARED_WAKE_FOLDS}.items()},
     {type_: _in_outcomes(change) for type_, change in OUTCOME_FOLDS.items()},
     {type_: _in_memory(change) for type_, change in MEMORY_FOLDS.items()},
+    {type_: _in_snapshots(change) for type_, change in SNAPSHOT_FOLDS.items()},
 )
 # An event may change several parts, each by a fold of its own.
-    {type_: _in_snapshots(change) for type_, change in SNAPSHOT_FOLDS.items()},
 _FOLDS: dict[str, tuple[Fold, ...]] = {
     type_: tuple(part[type_] for part in _PARTS if type_ in part) for type_ in {key for part in _PARTS for key in part}
 }

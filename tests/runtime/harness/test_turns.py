@@ -9,8 +9,10 @@ import pytest
 from fidelio.providers.model import ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
 from tests.runtime.harness.support import make_sandboxes
-from tests.runtime.wakes.support import open_runtime, replies, results_of, say, texts_of
+from tests.runtime.wakes.support import open_runtime, replies, results_of, say, texts_of, use
 from tests.support import proves
+
+RUN = ("shell_run", {"command": "make"})
 
 
 @proves("runtime.directive.continue")
@@ -61,3 +63,25 @@ async def test_any_number_of_long_messages_is_processed(tmp_path: Path, text: st
         assert sum(wake.body["messages"] for wake in wakes) == 4
         for number in range(4):
             assert any(texts_of(request).count(f"<{number}>{text}") == 99 for request in runtime.requests)
+
+
+@proves("runtime.approval.equal-calls")
+async def test_equal_calls_of_a_turn_each_ask_and_each_run_once(tmp_path: Path) -> None:
+    sandboxes = make_sandboxes()
+    async with open_runtime(tmp_path, replies(use(RUN, RUN), say("Built.")), sandboxes=sandboxes) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Build twice.")
+        await runtime.work()
+        first, second = (await runtime.record(session)).wakes.blocking
+        await runtime.tell(session, "Are you there?")
+        await runtime.work()
+
+        assert (await runtime.record(session)).wakes.count == 1
+        await runtime.send(session, {"type": "user.tool_confirmation", "tool_use_id": second.id, "result": "allow"})
+        await runtime.work()
+        assert [call.id for call in (await runtime.record(session)).wakes.blocking] == [first.id]
+        assert sandboxes.actions == ["run_shell"]
+        await runtime.send(session, {"type": "user.tool_confirmation", "tool_use_id": first.id, "result": "deny"})
+        await runtime.work()
+        assert {result.is_error for result in results_of(runtime.requests[1])} == {True, False}
+        assert sandboxes.actions == ["run_shell"]

@@ -101,7 +101,7 @@ async def load_version(substrate: Substrate, version_id: str) -> Version:
 async def _prepare_gated(call: ToolCall, arguments: PromoteResource | RestoreVersion, prepared: Preparation) -> Preparation:
     """Refuse what the gate does not let pass, and let the person who is asked see the outcomes."""
     digest = digest_call(call.definition.name, msgspec.to_builtins(arguments), call.record, prepared)
-    own = call.record.find_approval(digest)
+    own = call.record.find_approval(digest, call.tool_use)
     # Its own request must not block it: the gate would never open.
     request = own.request if own is not None else call.id
     is_busy = await is_shell_busy(call)

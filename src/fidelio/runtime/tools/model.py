@@ -179,6 +179,11 @@ class ToolCall(msgspec.Struct):
     def wake(self) -> str:
         return self.origin.wake
 
+    @property
+    def tool_use(self) -> str:
+        """The id of the model's call; empty for the call of an external client, which has a new id each time."""
+        return self.id if self.wake else ""
+
     async def start_sandbox(self) -> SandboxState:
         """The live sandbox; that it was started or restarted is noted."""
         if not self.spec.session and self.build_spec is not None:
