@@ -173,16 +173,9 @@ def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
 
 def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """The conversation is that of another session. Nothing of it is under way, waits or counts against the budgets here."""
-    before = record.wakes
-    wakes = WakeRecord(
-        last=event.body.get("wake_id", ""),
-        processed_seq=event.seq,
-        stop_reason="end_turn",
-        summary=str(event.body.get("summary", "")),
-        compacted_seq=before.compacted_seq,
-        compacted_messages=before.compacted_messages,
-    )
-    return replace(record, wakes=wakes, snapshots=SnapshotRecord())
+    fresh = WakeRecord(last=event.body.get("wake_id", ""), processed_seq=event.seq, stop_reason="end_turn")
+    shortened = {name: getattr(record.wakes, name) for name in ("compacted_seq", "compacted_messages")}
+    return replace(record, wakes=replace(fresh, **shortened), snapshots=SnapshotRecord())
 
 
 def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
