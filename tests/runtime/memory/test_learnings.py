@@ -174,6 +174,13 @@ def test_different_learnings_are_never_taken_for_the_same(one: dict[str, Any], t
 
 
 @proves("runtime.learnings")
+def test_a_learning_that_is_named_twice_in_a_directive_is_taken_once() -> None:
+    captured = capture_learnings(parse_learnings([lesson(), lesson("USE THE CACHE")]), (), waiting=0)
+    assert [learning.title for learning in captured.accepted] == ["Use the cache"]
+    assert captured.rejected == ("learnings: 'USE THE CACHE' is known already and was not stored again.",)
+
+
+@proves("runtime.learnings")
 async def test_an_equal_learning_of_any_session_of_the_agent_is_stored_once(bench: MemoryBench) -> None:
     await bench.learn(await bench.start("a"), lesson(), lesson("Other", dedupeKey="k"))
     plan = await bench.learn(await bench.start("b"), lesson("USE the cache"), lesson("New words", dedupeKey="k"), lesson("New"))

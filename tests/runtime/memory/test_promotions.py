@@ -112,6 +112,16 @@ async def test_an_answer_is_carried_out_once_whoever_looks_how_often(bench: Memo
 
 
 @proves("runtime.learning-promotion")
+async def test_the_first_answer_counts(bench: MemoryBench) -> None:
+    session = await bench.start()
+    plan = await bench.learn(session, promoted())
+    await bench.answer(plan, "deny")
+    await bench.append(session, e.REQUEST_ANSWERED, request=plan.requests[0].id, option="allow", by="x", assurance="local")
+    await bench.wake(session)
+    assert await reasons(bench, session) == ["denied"]
+
+
+@proves("runtime.learning-promotion")
 async def test_sessions_that_promote_at_once_lose_nothing(bench: MemoryBench) -> None:
     sessions = [await bench.start(name) for name in ("a", "b", "c")]
     for number, session in enumerate(sessions):
@@ -189,6 +199,8 @@ async def test_the_person_reads_exactly_what_would_be_written(bench: MemoryBench
     for shown in (lines[1].removeprefix("lesson: "), lines[2].removeprefix("Detail: ")):
         assert shown in written
     assert len(written.splitlines()) == 1
+    assert "<!--" not in written
+    assert "-->" not in written
     assert await reasons(bench, session) == ["promoted"]
 
 
