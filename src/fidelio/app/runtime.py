@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fidelio.clock import now_ms
@@ -15,6 +16,7 @@ from fidelio.orchestrator.runs.host_process import spawn_worker
 from fidelio.providers.registry import Providers, open_providers
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
 from fidelio.runtime.service import RuntimeContext, RuntimeService
+from fidelio.runtime.skills.roots import list_default_roots
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.runtime.wakes.wake import OnSessionText, WakeRunner
 from fidelio.runtime.wakes.worker import keep_working
@@ -33,7 +35,9 @@ def open_runtime(
     """The service of runtime sessions with everything that `app` binds. The providers are closed by the caller."""
     providers = open_providers(models=settings.home.path / "models.yaml")
     workflows = WorkflowActivities(ledger)
-    ports = RuntimePorts(models=providers, find_activity=workflows.find)
+    ports = RuntimePorts(
+        models=providers, skill_roots=partial(list_default_roots, settings.home), find_activity=workflows.find
+    )
     return RuntimeService(RuntimeContext(ledger, now_ms, settings.home, sandboxes, open_keys, ports)), providers
 
 

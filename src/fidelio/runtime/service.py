@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ class RuntimeService:
             refuse_store(current)
             if current.record.status == "terminated":
                 return None
-            open_requests = [name for name, approval in current.record.approvals.items() if approval.state == "open"]
+            open_requests = list(_find_open_requests(current.record))
             event = NewEvent(type=e.ENDED, body={"reason": "ended by a person"}, actor=by)
             return SessionDecision(None, events=(event,), requests=dismiss_all(open_requests, by=by))
 
@@ -211,6 +211,13 @@ class RuntimeService:
                 f"Session {request.name!r} exists with another {' and '.join(differing)}.",
                 remedy="Choose another name with --session, or leave the option out.",
             )
+
+
+def _find_open_requests(record: RuntimeRecord) -> Iterator[str]:
+    """What the session asks for: approvals, results of custom tools, learnings to be promoted."""
+    yield from (name for name, approval in record.approvals.items() if approval.state == "open")
+    yield from (call.request for call in record.wakes.open_calls if call.state == "custom" and call.request)
+    yield from record.memory.open_requests
 
 
 def _remove_files(sandboxes: Path, name: str) -> None:

@@ -43,7 +43,7 @@ async def start(app: Application, project: Path, blueprint: str, prompt: str) ->
     return service, started
 
 
-@pytest.mark.proves("runtime.executor.result")
+@pytest.mark.proves("runtime.executor-result")
 async def test_a_run_of_a_runtime_agent_returns_what_it_said(app: Application, project: Path) -> None:
     service, session = await start(app, project, "echoer", "Say hello.")
     await service.wait([session.id], mode="all", seconds=60)
@@ -55,7 +55,7 @@ async def test_a_run_of_a_runtime_agent_returns_what_it_said(app: Application, p
     assert [run.state for run in await service.runs(session.id)] == ["succeeded", "succeeded"]
 
 
-@pytest.mark.proves("runtime.executor.waits")
+@pytest.mark.proves("runtime.executor-waits")
 async def test_a_run_waits_for_the_request_of_the_runtime_session(app: Application, project: Path) -> None:
     await app.host_sandboxes()
     service, session = await start(app, project, "worker", "Write hello.")
@@ -69,7 +69,7 @@ async def test_a_run_waits_for_the_request_of_the_runtime_session(app: Applicati
     assert "bytes are counted" in (await service.result(session.id)).text
 
 
-@pytest.mark.proves("runtime.executor.stop")
+@pytest.mark.proves("runtime.executor-stop")
 async def test_stopping_a_run_interrupts_the_session(app: Application, project: Path) -> None:
     await app.host_sandboxes()
     service, session = await start(app, project, "worker", "Write hello.")
@@ -86,7 +86,7 @@ async def test_stopping_a_run_interrupts_the_session(app: Application, project: 
     assert (await (await app.inbox()).list_requests()).items == ()
 
 
-@pytest.mark.proves("runtime.executor.failure")
+@pytest.mark.proves("runtime.executor-failure")
 async def test_a_model_that_cannot_be_used_fails_the_run_with_what_to_do(
     app: Application, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def is_delay(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_DELAY_SECONDS
 
 
-@proves("runtime.directive.bounds")
+@proves("runtime.directive-bounds")
 @given(JSON | DIRECTIVES | st.text(max_size=60), st.text(max_size=60), st.text(max_size=60))
 def test_any_directive_is_read_within_the_limits(value: Any, before: str, after: str) -> None:
     raw = value if isinstance(value, str) else encode(value)
@@ -95,7 +95,7 @@ def test_any_directive_is_read_within_the_limits(value: Any, before: str, after:
     assert sum(map(len, directive.rejected)) < 10_000
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(DIRECTIVES)
 def test_every_field_that_is_not_accepted_as_it_was_written_is_told(given: dict[str, Any]) -> None:
     directive = read(given)
@@ -118,7 +118,7 @@ def test_every_field_that_is_not_accepted_as_it_was_written_is_told(given: dict[
     assert asked is None or directive.custom_tool is not None or is_told(directive, "customToolRequest:")
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(WAKES)
 def test_every_part_of_a_queued_wake_is_taken_or_told(wake: dict[str, Any]) -> None:
     directive = read({"queuedWakes": [wake]})
@@ -137,7 +137,7 @@ def test_every_part_of_a_queued_wake_is_taken_or_told(wake: dict[str, Any]) -> N
     assert told is not all(kept.values())
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(st.integers(1, 200))
 def test_any_number_of_unknown_fields_is_told(count: int) -> None:
     directive = read({f"field{number}": number for number in range(count)})
@@ -146,7 +146,7 @@ def test_any_number_of_unknown_fields_is_told(count: int) -> None:
     assert named == count or (named and str(count - named) in directive.rejected[-1])
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(st.text(max_size=200))
 def test_text_that_is_no_json_object_is_told(text: str) -> None:
     try:
@@ -158,7 +158,7 @@ def test_text_that_is_no_json_object_is_told(text: str) -> None:
     assert is_object or directive.rejected
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(st.lists(DIRECTIVES, min_size=1, max_size=4), st.lists(PLAIN, min_size=5, max_size=5))
 def test_the_last_directive_counts_and_is_no_part_of_the_message(directives: list[Any], between: list[str]) -> None:
     *earlier, last = [write(value) for value in directives]
@@ -171,7 +171,7 @@ def test_the_last_directive_counts_and_is_no_part_of_the_message(directives: lis
     assert parsed.message == f"{text.rstrip()}\n{between[0].lstrip()}".strip()
 
 
-@proves("runtime.directive.fields")
+@proves("runtime.directive-fields")
 @given(st.text(max_size=300))
 def test_a_reply_without_a_directive_sleeps_and_is_the_message(text: str) -> None:
     parsed = parse_reply(text.replace(CLOSING, ""))
@@ -180,7 +180,7 @@ def test_a_reply_without_a_directive_sleeps_and_is_the_message(text: str) -> Non
     assert parsed.message == text.replace(CLOSING, "").strip()
 
 
-@proves("runtime.directive.bounds")
+@proves("runtime.directive-bounds")
 @pytest.mark.timeout(30)  # what takes quadratic time does not end within it
 @pytest.mark.parametrize(
     "text",
@@ -212,7 +212,7 @@ def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     assert parsed.directive.outcome == "sleep"
 
 
-@proves("runtime.directive.bounds")
+@proves("runtime.directive-bounds")
 @given(st.floats(min_value=0, exclude_min=True) | st.integers(min_value=1))
 def test_a_delay_is_whole_seconds_of_at_most_a_day(seconds: float) -> None:
     wake = {"reason": "look", "delaySeconds": seconds}

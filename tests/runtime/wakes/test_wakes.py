@@ -32,7 +32,7 @@ def make_sandboxes(**more: object) -> FakeSandboxes:
     )
 
 
-@pytest.mark.proves("runtime.wake.answer")
+@pytest.mark.proves("runtime.wake-answer")
 async def test_a_message_is_answered_in_one_wake(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(say("Hello to you.", {"outcome": "sleep", "summary": "Greeted."}))) as runtime:
         session = await runtime.begin()
@@ -56,7 +56,7 @@ async def test_a_message_is_answered_in_one_wake(tmp_path: Path) -> None:
         assert await runtime.work() == 0
 
 
-@pytest.mark.proves("runtime.wake.conversation")
+@pytest.mark.proves("runtime.wake-conversation")
 async def test_the_next_wake_sends_the_same_conversation_and_adds_to_it(tmp_path: Path) -> None:
     async with open_runtime(
         tmp_path, replies(use(WRITE, text="I write."), say("Written.")), sandboxes=make_sandboxes()
@@ -73,7 +73,7 @@ async def test_the_next_wake_sends_the_same_conversation_and_adds_to_it(tmp_path
         assert [message.role for message in later.messages] == ["user", "assistant", "user", "assistant", "user"]
 
 
-@pytest.mark.proves("runtime.wake.pending")
+@pytest.mark.proves("runtime.wake-pending")
 async def test_what_arrives_during_a_wake_is_for_the_next_one(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -93,7 +93,7 @@ async def test_what_arrives_during_a_wake_is_for_the_next_one(tmp_path: Path) ->
         assert (await runtime.record(session)).wakes.pending == 0
 
 
-@pytest.mark.proves("runtime.approval.pause")
+@pytest.mark.proves("runtime.approval-pause")
 async def test_a_call_that_needs_a_person_pauses_and_is_carried_out_by_the_runtime(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, replies(use(RUN, WRITE, text="Both."), say("Built.")), sandboxes=sandboxes) as runtime:
@@ -122,7 +122,7 @@ async def test_a_call_that_needs_a_person_pauses_and_is_carried_out_by_the_runti
         assert "Are you there?" in texts_of(runtime.requests[2])
 
 
-@pytest.mark.proves("runtime.approval.denied")
+@pytest.mark.proves("runtime.approval-denied")
 async def test_a_denial_is_the_result_of_the_call_with_the_persons_words(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, replies(use(RUN), say("All right.")), sandboxes=sandboxes) as runtime:
@@ -142,7 +142,7 @@ async def test_a_denial_is_the_result_of_the_call_with_the_persons_words(tmp_pat
             await runtime.send(session, denial)
 
 
-@pytest.mark.proves("runtime.approval.partial")
+@pytest.mark.proves("runtime.approval-partial")
 async def test_after_a_partial_answer_the_session_waits_for_the_rest(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     other = ("shell_run", {"command": "make test"})
@@ -166,7 +166,7 @@ async def test_after_a_partial_answer_the_session_waits_for_the_rest(tmp_path: P
         assert sandboxes.actions == ["run_shell"]
 
 
-@pytest.mark.proves("runtime.approval.expired")
+@pytest.mark.proves("runtime.approval-expired")
 async def test_a_request_that_nobody_answers_is_a_denial_after_a_day(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(use(RUN), say("I wait no longer.")), sandboxes=make_sandboxes()) as runtime:
         session = await runtime.begin()
@@ -180,7 +180,7 @@ async def test_a_request_that_nobody_answers_is_a_denial_after_a_day(tmp_path: P
         assert "within 24 hours" in result.content[0].text  # type: ignore[union-attr]  # it is a text
 
 
-@pytest.mark.proves("runtime.wake.crash")
+@pytest.mark.proves("runtime.wake-crash")
 async def test_a_wake_that_died_is_finished_without_repeating_a_finished_call(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, sandboxes=sandboxes) as runtime:
@@ -206,7 +206,7 @@ async def test_a_wake_that_died_is_finished_without_repeating_a_finished_call(tm
         assert len(await runtime.events(session, e.AGENT_MESSAGE)) == 1
 
 
-@pytest.mark.proves("runtime.wake.unknown-end")
+@pytest.mark.proves("runtime.wake-unknown-end")
 @pytest.mark.parametrize("answer", ["allow", "deny"])
 async def test_a_call_whose_end_is_unknown_is_repeated_only_by_a_person(tmp_path: Path, answer: str) -> None:
     sandboxes = make_sandboxes()
@@ -240,7 +240,7 @@ async def test_a_call_whose_end_is_unknown_is_repeated_only_by_a_person(tmp_path
             assert "not known how it ended" in result.content[0].text  # type: ignore[union-attr]  # it is a text
 
 
-@pytest.mark.proves("runtime.wake.fencing")
+@pytest.mark.proves("runtime.wake-fencing")
 async def test_a_worker_that_lost_its_lease_cannot_commit(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -254,7 +254,7 @@ async def test_a_worker_that_lost_its_lease_cannot_commit(tmp_path: Path) -> Non
         assert len(await runtime.events(session, e.AGENT_MESSAGE)) == 1
 
 
-@pytest.mark.proves("runtime.wake.interrupt")
+@pytest.mark.proves("runtime.wake-interrupt")
 async def test_an_interrupt_stops_the_model_and_goes_on_with_what_the_person_says(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -288,7 +288,7 @@ async def test_an_interrupt_stops_the_model_and_goes_on_with_what_the_person_say
         assert texts == ["Stopped."]
 
 
-@pytest.mark.proves("runtime.wake.interrupt-clears")
+@pytest.mark.proves("runtime.wake-interrupt-clears")
 async def test_an_interrupt_ends_requests_and_queued_wakes(tmp_path: Path) -> None:
     later = {"outcome": "sleep", "queuedWakes": [{"reason": "look again", "delaySeconds": 600}]}
     async with open_runtime(tmp_path, replies(say("Later.", later), use(RUN), say("Fine."))) as runtime:
@@ -325,7 +325,7 @@ def fail(times: int, problem: ModelProblem) -> Script:
     return reply
 
 
-@pytest.mark.proves("runtime.retry.backoff")
+@pytest.mark.proves("runtime.retry-backoff")
 async def test_retryable_failures_back_off_and_the_vendors_wish_wins(tmp_path: Path) -> None:
     overloaded = ModelProblem("Overloaded.", kind="model_overloaded_error", retryable=True, status=529)
     async with open_runtime(tmp_path, fail(3, overloaded)) as runtime:
@@ -343,7 +343,7 @@ async def test_retryable_failures_back_off_and_the_vendors_wish_wins(tmp_path: P
         assert runtime.pauses[-1] == 7
 
 
-@pytest.mark.proves("runtime.retry.exhausted")
+@pytest.mark.proves("runtime.retry-exhausted")
 async def test_failures_that_do_not_end_exhaust_the_retries(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, fail(1000, ModelProblem("Down.", retryable=True))) as runtime:
         session = await runtime.begin()
@@ -359,7 +359,7 @@ async def test_failures_that_do_not_end_exhaust_the_retries(tmp_path: Path) -> N
         assert "Hello." in texts_of(runtime.requests[-1])
 
 
-@pytest.mark.proves("runtime.retry.permanent")
+@pytest.mark.proves("runtime.retry-permanent")
 async def test_a_permanent_error_stops_at_once(tmp_path: Path) -> None:
     async with open_runtime(
         tmp_path, fail(1, ModelProblem("Wrong key.", remedy="Set ANTHROPIC_API_KEY.", status=401))
@@ -382,7 +382,7 @@ async def test_a_permanent_error_stops_at_once(tmp_path: Path) -> None:
         assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
 
 
-@pytest.mark.proves("runtime.wake.refusal")
+@pytest.mark.proves("runtime.wake-refusal")
 async def test_a_refusal_of_the_model_ends_the_turn_without_an_error(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(ModelReply(content=(), stop_reason="refusal"))) as runtime:
         session = await runtime.begin()
@@ -393,7 +393,7 @@ async def test_a_refusal_of_the_model_ends_the_turn_without_an_error(tmp_path: P
         assert await runtime.events(session, e.SESSION_ERROR) == ()
 
 
-@pytest.mark.proves("runtime.directive.continue")
+@pytest.mark.proves("runtime.directive-continue")
 async def test_one_message_answered_with_continue_for_ever_makes_four_model_calls(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: say("More.", {"outcome": "continue", "followUpSeconds": 10})) as runtime:
         session = await runtime.begin()
@@ -412,7 +412,7 @@ async def test_one_message_answered_with_continue_for_ever_makes_four_model_call
         assert "continue was refused" in texts_of(runtime.requests[-1])
 
 
-@pytest.mark.proves("runtime.directive.wakes")
+@pytest.mark.proves("runtime.directive-wakes")
 async def test_all_due_wakes_are_shown_to_the_model(tmp_path: Path) -> None:
     queued = [{"reason": f"reason {n}", "delaySeconds": 60 * n, "note": f"note {n}"} for n in (1, 2)]
     async with open_runtime(tmp_path, replies(say("Later.", {"outcome": "sleep", "queuedWakes": queued}))) as runtime:
@@ -428,7 +428,7 @@ async def test_all_due_wakes_are_shown_to_the_model(tmp_path: Path) -> None:
         assert (await runtime.record(session)).wakes.queued == ()
 
 
-@pytest.mark.proves("runtime.budget.tokens")
+@pytest.mark.proves("runtime.budget-tokens")
 async def test_a_used_up_budget_stops_before_the_next_request(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {}))) as runtime:
         session = await runtime.begin(limits={"tokens": 3_000})
@@ -444,7 +444,7 @@ async def test_a_used_up_budget_stops_before_the_next_request(tmp_path: Path) ->
         assert len(runtime.requests) == used
 
 
-@pytest.mark.proves("runtime.wake.limits")
+@pytest.mark.proves("runtime.wake-limits")
 async def test_a_wake_has_a_limit_of_turns_and_goes_on_in_another_ten_times(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {}))) as runtime:
         session = await runtime.begin(limits={"tokens": 0, "wakes_per_day": 0})
@@ -458,7 +458,7 @@ async def test_a_wake_has_a_limit_of_turns_and_goes_on_in_another_ten_times(tmp_
         assert "without coming to an end" in idle.body["summary"]
 
 
-@pytest.mark.proves("runtime.custom.pause")
+@pytest.mark.proves("runtime.custom-pause")
 async def test_a_custom_tool_pauses_until_its_result_arrives(tmp_path: Path) -> None:
     tool = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
     async with open_runtime(tmp_path, replies(use(("weather", {"city": "Bonn"}), text="I look."), say("Sunny."))) as runtime:
@@ -479,7 +479,7 @@ async def test_a_custom_tool_pauses_until_its_result_arrives(tmp_path: Path) -> 
             await runtime.send(session, result)
 
 
-@pytest.mark.proves("runtime.tools.meta")
+@pytest.mark.proves("runtime.tools-meta")
 async def test_an_undeclared_tool_is_opened_and_called_by_name(tmp_path: Path) -> None:
     calls = (
         use(("tools_open", {"group": "permissions"})),
@@ -502,7 +502,7 @@ async def test_an_undeclared_tool_is_opened_and_called_by_name(tmp_path: Path) -
         assert unknown.is_error
 
 
-@pytest.mark.proves("runtime.context.compaction")
+@pytest.mark.proves("runtime.context-compaction")
 async def test_a_conversation_that_fills_the_window_is_compacted(tmp_path: Path) -> None:
     def reply(request: ModelRequest) -> ModelReply:
         if "about to be shortened" in texts_of(request):
@@ -524,7 +524,7 @@ async def test_a_conversation_that_fills_the_window_is_compacted(tmp_path: Path)
         assert (await runtime.record(session)).wakes.compacted_messages > 0
 
 
-@pytest.mark.proves("runtime.budget.price")
+@pytest.mark.proves("runtime.budget-price")
 async def test_an_unknown_price_switches_the_default_off_and_refuses_a_set_one(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, info=ModelInfo(price=None)) as runtime:
         session = await runtime.begin()
@@ -537,7 +537,7 @@ async def test_an_unknown_price_switches_the_default_off_and_refuses_a_set_one(t
             await runtime.start(budget={"usd": 1.0})
 
 
-@pytest.mark.proves("runtime.budget.money")
+@pytest.mark.proves("runtime.budget-money")
 async def test_a_budget_in_money_stops_the_session(tmp_path: Path) -> None:
     info = ModelInfo(price=Price(input=1000.0, output=1000.0))
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {})), info=info) as runtime:
@@ -549,7 +549,7 @@ async def test_a_budget_in_money_stops_the_session(tmp_path: Path) -> None:
         assert record.wakes.usage.cost_micros >= 3_000_000
 
 
-@pytest.mark.proves("runtime.budget.wakes")
+@pytest.mark.proves("runtime.budget-wakes")
 async def test_a_session_has_a_number_of_wakes_a_day_and_goes_on_the_next_day(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin(limits={"wakes_per_day": 2})

@@ -32,10 +32,11 @@ class Beginning:
         self._updates, self._prepared = updates, prepared
         self._context = updates.context
 
-    async def commit(self, wake: str, plan: Fresh | Answered) -> None:
+    async def commit(self, wake: str, plan: Fresh | Answered) -> Setup | None:
+        """Commit it; the setup, if it was looked at."""
         if isinstance(plan, Answered):
             await self._updates.commit(ending.start_wake(wake, {"summary": "Answers have arrived.", "resumes": True}))
-            return
+            return None
         received = await self._load_pending()
         wakes, now = self._updates.record.wakes, self._context.clock()
         setup = await self._describe_setup()
@@ -57,6 +58,7 @@ class Beginning:
         documents = () if setup.fingerprint == wakes.setup else (setup_document(self._updates.loaded.id, setup),)
         events = (*self._notice_price(wake), *ending.start_wake(wake, body, digests))
         await self._updates.commit(events, blobs=stored.blobs, documents=documents)
+        return setup
 
     def _notice_price(self, wake: str) -> tuple[NewEvent, ...]:
         """Say once that the default budget in money cannot be kept."""

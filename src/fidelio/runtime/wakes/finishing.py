@@ -13,6 +13,7 @@ from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import NO_GRADER
 from fidelio.runtime.memory.learnings import plan_learnings
+from fidelio.runtime.navigation.context import ContextBudget, budget_document
 from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
 from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.wakes import ending
@@ -31,7 +32,7 @@ class Finish:
     def __init__(self, updates: WakeUpdates, prepared: Prepared, grade: GradeModel) -> None:
         self._updates, self._prepared, self._grade = updates, prepared, grade
 
-    async def commit(self, wake: str, reply: ParsedReply) -> None:
+    async def commit(self, wake: str, reply: ParsedReply, budget: ContextBudget) -> None:
         updates, directive = self._updates, reply.directive
         if directive.custom_tool is not None and await self._ask_caller(wake, directive.custom_tool):
             return
@@ -60,6 +61,7 @@ class Finish:
             due=due,
             requests=learned.requests,
             linked=learned.linked,
+            documents=(budget_document(updates.loaded.id, budget),),
             blobs=judged.blobs if judged is not None else (),
         )
 

@@ -28,8 +28,12 @@ from fidelio.providers.model import (
     ToolUseBlock,
 )
 from fidelio.runtime import events as e
+from fidelio.runtime.artifacts import ArtifactState, write_state_artifacts
 from fidelio.runtime.calls import Calls
+from fidelio.runtime.memory.learning_files import write_learnings
 from fidelio.runtime.memory.promotions import commit_promotions
+from fidelio.runtime.navigation.context import ContextBudget
+from fidelio.runtime.setup.setup import Setup
 from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
@@ -38,6 +42,7 @@ from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
 from fidelio.runtime.wakes.directive import OPENING, parse_reply
 from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.interrupts import watch_interrupts
+from fidelio.runtime.wakes.measuring import measure_context
 from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply
 from fidelio.runtime.wakes.preparation import Prepared, prepare
 from fidelio.runtime.wakes.rounds import Offer, Rounds
@@ -98,7 +103,9 @@ class WakeRunner:
             return
         loaded = updates.loaded
         async with watch_interrupts(self.context.ledger, loaded.id, after=loaded.record.seq) as interrupt:
-            await _Wake(self, updates, interrupt).carry_out(plan)
+            wake = _Wake(self, updates, interrupt)
+            await wake.carry_out(plan)
+        await wake.write_files()
 
     def stream_text(self, session: str) -> OnText:
         on_text = self._on_text
@@ -116,6 +123,9 @@ class _Wake:
         self._runner, self._updates, self._interrupt = runner, updates, interrupt
         self._context = runner.context
         self._conversation = ConversationReader(runner.context.ledger, updates.loaded.id)
+        self._prepared: Prepared | None = None
+        self._setup: Setup | None = None
+        self._budget: ContextBudget | None = None
         self._id = ""
         self._turns = 0
         self._began = asyncio.get_running_loop().time()
@@ -124,12 +134,22 @@ class _Wake:
     def _loaded(self) -> LoadedRuntime:
         return self._updates.loaded
 
+    async def write_files(self) -> None:
+        """Write what the session can read about itself in its sandbox. It is derived from the record, which is committed."""
+        if self._prepared is not None:
+            state = ArtifactState(
+                tools=self._prepared.tools, skills=self._prepared.skills, setup=self._setup, budget=self._budget, is_end=True
+            )
+            await write_state_artifacts(self._context, self._loaded, state)
+            await write_learnings(self._context, self._loaded)
+
     async def carry_out(self, plan: Resumed | Answered | Fresh) -> None:
         try:
             prepared = await prepare(self._context, self._loaded)
         except FidelioError as error:
             await self._updates.fail(plan, error)
             return
+        self._prepared = prepared
         self._finish = Finish(self._updates, prepared, self._grade)
         try:
             if await self._begin(plan, prepared):
@@ -148,7 +168,7 @@ class _Wake:
             await self._updates.stop_at_budget("", state)
             return False
         self._id = new_id("wake_")
-        await Beginning(self._updates, prepared).commit(self._id, plan)
+        self._setup = await Beginning(self._updates, prepared).commit(self._id, plan)
         return True
 
     async def _work(self, prepared: Prepared) -> None:
@@ -161,7 +181,8 @@ class _Wake:
                     return
                 continue
             if conversation.ends_with_reply and self._turns_on_record(conversation):
-                await self._finish.commit(self._id, parse_reply(conversation.last_text))
+                self._budget = measure_context(prepared, conversation, self._updates.begun_seq)
+                await self._finish.commit(self._id, parse_reply(conversation.last_text), self._budget)
                 return
             if self._is_at_limit():
                 await self._updates.extend(self._id)
