@@ -180,15 +180,16 @@ def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 
 def _receive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     """Something was sent: a wake is due, unless a person has to answer first."""
-    waits = record.status != "idle" or record.wakes.stop_reason == "requires_action"
+    waits = record.status != "idle" or record.wakes.is_paused
     return record if waits else replace(record, status="rescheduling")
 
 
-def _idle(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
-    """The turn has ended. What arrived meanwhile makes another wake due."""
+def _idle(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    """The turn has ended. What arrived meanwhile makes another wake due, unless a person has to do something first."""
     if record.status == "terminated":
         return record
-    return replace(record, status="rescheduling" if record.wakes.pending else "idle")
+    waits = event.body["stop_reason"]["type"] == "requires_action" or event.body.get("waits", False)
+    return replace(record, status="rescheduling" if record.wakes.pending and not waits else "idle")
 
 
 def _set_status(status: str) -> Fold:
@@ -357,7 +358,7 @@ role agent project directory environment environment_version mount_mode mount_so
 digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
 source_path source_digest target_digest target_path content_digest pattern agent_version model tools budget.* depth root
 span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup continues
-extensions
+extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
 messages outcome_id author max_iterations iteration status trend decision verdict criteria results
 """
