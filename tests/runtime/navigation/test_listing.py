@@ -18,7 +18,8 @@ from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.navigation import listing
 from fidelio.runtime.navigation.parameters import ListSessions
-from fidelio.runtime.navigation.summaries import MAX_SUMMARY, ListedSession, PendingAction, describe_listed, render_summary
+from fidelio.runtime.navigation.summaries import MAX_SUMMARY, ListedSession, describe_listed, render_summary
+from fidelio.runtime.navigation.verdicts import PendingAction
 from fidelio.runtime.outcomes.record import Outcome, OutcomesRecord
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.definitions import DEFINITIONS
@@ -159,7 +160,7 @@ async def test_a_custom_tool_is_named_as_what_a_session_waits_for(world: World) 
 async def test_sessions_without_activity_are_filtered_by_minutes(world: World) -> None:
     old, own = await world.start(), await world.start()
     row = (await world.load(old)).session
-    listed = describe_listed(await world.load(own), row, RuntimeRecord(), ALL, now=0)
+    listed = describe_listed(await world.load(own), row, RuntimeRecord(), now=0)
     filters = ListSessions(activeMinutes=5)
 
     assert listing.matches(listed, filters, now=row.updated_at + 5 * 60_000 + 59_999)
@@ -168,10 +169,10 @@ async def test_sessions_without_activity_are_filtered_by_minutes(world: World) -
 
 def listed(**changes: Any) -> ListedSession:
     own = LoadedRuntime(blank_session("s_own", "runtime"), RuntimeRecord())
-    base = describe_listed(own, blank_session("s_other", "runtime"), RuntimeRecord(), ALL, now=0)
-    verdict = replace(base.verdict, trend=changes.pop("trend", None))
+    base = describe_listed(own, blank_session("s_other", "runtime"), RuntimeRecord(), now=0)
+    standing = replace(base.standing, trend=changes.pop("trend", None), pending=changes.pop("pending", None))
     session = replace(base.session, updated_at=changes.pop("updated_at", 0))
-    return replace(base, verdict=verdict, session=session, **changes)
+    return replace(base, standing=standing, session=session, **changes)
 
 
 @proves("navigation.list")
@@ -261,13 +262,10 @@ def test_an_entry_has_at_most_2400_characters(texts: Sequence[str], next_step: b
     own = LoadedRuntime(blank_session("s_own", "runtime"), RuntimeRecord())
     outcomes = OutcomesRecord((Outcome("o", goal, (), "person"),))
     record = RuntimeRecord(agent="a" * 60, title=title, wakes=WakeRecord(summary=summary), outcomes=outcomes)
-    found = describe_listed(own, blank_session("s_other", "runtime"), record, ALL, now=0)
-    if next_step:
-        found = replace(
-            found, verdict=replace(found.verdict, next_step={"tool": "outcome_define", "args": {"title": goal * 3}})
-        )
+    found = describe_listed(own, blank_session("s_other", "runtime"), record, now=0)
+    step = {"tool": "outcome_define", "args": {"title": goal * 3}} if next_step else None
 
-    shown = render_summary(found, 3, ALL)
+    shown = render_summary(found, 3, step, ALL)
 
     assert len(msgspec.json.encode(shown).decode()) <= MAX_SUMMARY
     assert shown.keys() >= LIFTED | {"sessionId"}

@@ -23,8 +23,8 @@ from fidelio.runtime.navigation.context import ContextBudget, describe_budget, d
 from fidelio.runtime.navigation.event_views import USER_TYPES, summarize_body
 from fidelio.runtime.navigation.log import WakeRange, read_wake_id
 from fidelio.runtime.navigation.reading import describe_trace
-from fidelio.runtime.navigation.summaries import find_pending, find_relation
-from fidelio.runtime.navigation.verdicts import find_verdict
+from fidelio.runtime.navigation.summaries import find_relation
+from fidelio.runtime.navigation.verdicts import read_standing
 from fidelio.runtime.setup.sections import SkillEntry
 from fidelio.runtime.setup.setup import SECTION_NAMES, Setup
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
@@ -67,7 +67,7 @@ async def write_state_artifacts(context: RuntimeContext, session: LoadedRuntime,
     if state.is_end or is_first:
         files += [
             *_describe_log(session, await _read_log(context, session)),
-            await _describe_relations(context, session, state),
+            await _describe_relations(context, session),
         ]
     texts.update(text for name, body, lines in files for text in render_body(name, body, lines))
     write_files(directory, texts, session.id, compares=True)
@@ -101,7 +101,7 @@ def _describe_state(context: RuntimeContext, session: LoadedRuntime, state: Arti
 
 def _describe_status(session: LoadedRuntime, *, now: int) -> Mapping[str, Any]:
     record, wakes = session.record, session.record.wakes
-    pending = find_pending(record, now=now)
+    pending = read_standing(record, now=now).pending
     return {
         "sessionId": session.id,
         "agentId": record.agent,
@@ -201,12 +201,12 @@ def _find_wakes(events: Sequence[Event]) -> Iterator[tuple[WakeRange, list[Event
         yield WakeRange(wake, event, ended.get(wake)), own
 
 
-async def _describe_relations(context: RuntimeContext, session: LoadedRuntime, state: ArtifactState) -> File:
+async def _describe_relations(context: RuntimeContext, session: LoadedRuntime) -> File:
     ledger, own = context.ledger, session.session
     rows = list((await ledger.sessions(parent=own.id, limit=RELATIVES)).items)
     if own.parent is not None:
         rows.append(await ledger.session(own.parent))
-    found = [await _describe_relative(context, session, row, state.tools) for row in rows]
+    found = [await _describe_relative(context, session, row) for row in rows]
     relatives = [each for each in found if each is not None]
     return (
         "session-relations.json",
@@ -219,9 +219,7 @@ async def _describe_relations(context: RuntimeContext, session: LoadedRuntime, s
     )
 
 
-async def _describe_relative(
-    context: RuntimeContext, own: LoadedRuntime, row: Session, tools: frozenset[str]
-) -> dict[str, Any] | None:
+async def _describe_relative(context: RuntimeContext, own: LoadedRuntime, row: Session) -> dict[str, Any] | None:
     try:
         record = await context.unit.load_record(row)
     except (SessionNotFound, BadRecord):
@@ -235,5 +233,5 @@ async def _describe_relative(
         "updatedAt": format_iso(row.updated_at),
         "latestSummary": shorten_to_line(record.wakes.summary, 300) or None,
         "outcomeTitle": outcome.title if outcome is not None else None,
-        "outcomeStatus": find_verdict(record, tools, now=context.clock(), session=row.id).status,
+        "outcomeStatus": read_standing(record, now=context.clock()).status,
     }

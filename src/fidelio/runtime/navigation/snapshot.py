@@ -12,6 +12,7 @@ from fidelio.ledger.long_text import shorten_to_line
 from fidelio.runtime.navigation.listing import count_children
 from fidelio.runtime.navigation.paths import list_session_files
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, lift_fields
+from fidelio.runtime.navigation.verdicts import Verdict, find_verdict
 from fidelio.runtime.navigation.visibility import load_visible
 from fidelio.runtime.outcomes.record import Outcome
 from fidelio.runtime.outcomes.verdicts import describe_outcome, read_grade
@@ -32,15 +33,17 @@ _SHOWN_WAKES = 10
 async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparation) -> ToolResult:
     session = await load_visible(call, arguments.sessionId)
     now, busy = call.context.clock(), await is_shell_busy(call, session)
-    listed = describe_listed(call.session, session.session, session.record, call.tools, now=now, shell_busy=busy)
+    listed = describe_listed(call.session, session.session, session.record, now=now, shell_busy=busy)
+    other = session.id if session.id != call.session.id else ""
+    verdict = find_verdict(session.record, call.tools, now=now, session=other, shell_busy=busy)
     output = {
         **_describe_session(call, session, listed),
         "childCount": await count_children(call.context, session.id),
         **_describe_pending(session.record),
-        **_describe_outcome(call, session, listed, shell_busy=busy),
+        **_describe_outcome(call, session, verdict, shell_busy=busy),
         **_describe_progress(session),
         "artifactPaths": list_session_files(session.record) if session.id == call.session.id else {},
-        "nextStep": _find_next_step(call, session, listed, shell_busy=busy),
+        "nextStep": _find_next_step(call, session, listed, verdict, shell_busy=busy),
     }
     return ToolResult(output=output)
 
@@ -96,13 +99,14 @@ def _describe_pending(record: RuntimeRecord) -> dict[str, Any]:
     }
 
 
-def _describe_outcome(call: ToolCall, session: LoadedRuntime, listed: ListedSession, *, shell_busy: bool) -> dict[str, Any]:
-    record, verdict = session.record, listed.verdict
+def _describe_outcome(call: ToolCall, session: LoadedRuntime, verdict: Verdict, *, shell_busy: bool) -> dict[str, Any]:
+    record = session.record
     outcome = record.outcomes.active
     other, now = session.id if session.id != call.session.id else "", call.context.clock()
     return {
         "activeOutcome": describe_outcome(outcome),
         "outcomeGrade": read_grade(record, shell_busy=shell_busy, tools=call.tools, now=now, session=other),
+        "nextOutcomeStep": verdict.next_step,
         "outcomeTrendSummary": verdict.trend_summary or None,
         "outcomeEvaluation": verdict.json,
         **_count_evaluations(outcome),
@@ -133,7 +137,9 @@ def _describe_progress(session: LoadedRuntime) -> dict[str, Any]:
     }
 
 
-def _find_next_step(call: ToolCall, session: LoadedRuntime, listed: ListedSession, *, shell_busy: bool) -> Suggestion | None:
+def _find_next_step(
+    call: ToolCall, session: LoadedRuntime, listed: ListedSession, verdict: Verdict, *, shell_busy: bool
+) -> Suggestion | None:
     """What runs first, then what is missing for the outcome, then what happened last."""
     is_own, wake = session.id == call.session.id, session.record.wakes.last
     if shell_busy and is_own:
@@ -141,7 +147,7 @@ def _find_next_step(call: ToolCall, session: LoadedRuntime, listed: ListedSessio
     if not is_own and listed.setup_matches is False:
         args = {"sessionId": session.id}
         return suggest(call.tools, "agent_compare_setup", args, "It worked with another setup: see what differs first.")
-    if listed.verdict.next_step is not None and is_own:
-        return dict(listed.verdict.next_step)
+    if verdict.next_step is not None and is_own:
+        return dict(verdict.next_step)
     args = {"sessionId": session.id, "wakeId": wake}
     return suggest(call.tools, "session_get_trace", args, "Read what its last wake did.") if wake else None

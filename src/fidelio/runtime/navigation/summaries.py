@@ -13,8 +13,7 @@ import msgspec
 from fidelio.clock import format_iso
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.ledger.model import Session
-from fidelio.runtime.navigation.verdicts import Verdict, find_verdict
-from fidelio.runtime.outcomes.rules import read_situation
+from fidelio.runtime.navigation.verdicts import Standing, read_standing
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.tools.model import LoadedRuntime
@@ -28,44 +27,28 @@ _LONG_FIELDS = ("nextOutcomeStep", "latestSummary", "outcomeTitle", "title", "ne
 Relation = Literal["self", "parent", "child", "sibling"]
 
 
-class PendingAction(msgspec.Struct, frozen=True):
-    """What a session waits for."""
-
-    kind: Literal["tool_confirmation", "custom_tool"]
-    tool: str
-
-
 class ListedSession(msgspec.Struct, frozen=True):
     """A session with what lists filter and order by."""
 
     session: Session
     record: RuntimeRecord
     relation: Relation | None
-    verdict: Verdict
+    standing: Standing
     setup_matches: bool | None
     outcome_matches: bool
-    pending: PendingAction | None
 
 
 def describe_listed(
-    own: LoadedRuntime,
-    session: Session,
-    record: RuntimeRecord,
-    tools: Collection[str],
-    *,
-    now: int,
-    shell_busy: bool | None = None,
+    own: LoadedRuntime, session: Session, record: RuntimeRecord, *, now: int, shell_busy: bool | None = None
 ) -> ListedSession:
     """What lists and snapshots show of a session. `shell_busy` None: as the record says."""
-    other = session.id if session.id != own.id else ""
     return ListedSession(
         session=session,
         record=record,
         relation=find_relation(own.session, session),
-        verdict=find_verdict(record, tools, now=now, session=other, shell_busy=shell_busy),
+        standing=read_standing(record, now=now, shell_busy=shell_busy),
         setup_matches=match_setup(own.record, record),
         outcome_matches=match_outcome(own.record, record),
-        pending=find_pending(record, now=now),
     )
 
 
@@ -91,17 +74,9 @@ def match_outcome(own: RuntimeRecord, other: RuntimeRecord) -> bool:
     return mine is not None and theirs is not None and mine.title.casefold() == theirs.title.casefold()
 
 
-def find_pending(record: RuntimeRecord, *, now: int) -> PendingAction | None:
-    """What the session waits for first; None if it waits for nobody."""
-    situation = read_situation(record, shell_busy=False, now=now)
-    if situation.approval is not None:
-        return PendingAction("tool_confirmation", situation.approval.tool)
-    return PendingAction("custom_tool", situation.custom.name) if situation.custom is not None else None
-
-
 def lift_fields(listed: ListedSession) -> dict[str, Any]:
-    """The fields that summaries, snapshots and search hits have in common."""
-    verdict, pending = listed.verdict, listed.pending
+    """The fields that summaries and snapshots have in common."""
+    standing, pending = listed.standing, listed.standing.pending
     return {
         "status": listed.record.status,
         "stopReason": listed.record.wakes.stop_reason or None,
@@ -111,14 +86,15 @@ def lift_fields(listed: ListedSession) -> dict[str, Any]:
         "relationToCurrent": listed.relation,
         "setupMatchesCurrent": listed.setup_matches,
         "outcomeMatchesCurrent": listed.outcome_matches,
-        "outcomeStatus": verdict.status,
-        "promotionReady": verdict.promotion_ready,
-        "outcomeTrend": verdict.trend,
-        "nextOutcomeStep": verdict.next_step,
+        "outcomeStatus": standing.status,
+        "promotionReady": standing.promotion_ready,
+        "outcomeTrend": standing.trend,
     }
 
 
-def render_summary(listed: ListedSession, child_count: int, tools: Collection[str]) -> dict[str, Any]:
+def render_summary(
+    listed: ListedSession, child_count: int, next_outcome_step: Mapping[str, Any] | None, tools: Collection[str]
+) -> dict[str, Any]:
     """A session of a list."""
     session, record, outcome = listed.session, listed.record, listed.record.outcomes.active
     why = "See its status, outcome, shell and usage."
@@ -127,6 +103,7 @@ def render_summary(listed: ListedSession, child_count: int, tools: Collection[st
         "agentId": record.agent,
         "title": shorten_to_line(record.title or session.name or "", _TITLE) or None,
         **lift_fields(listed),
+        "nextOutcomeStep": next_outcome_step,
         "childCount": child_count,
         "outcomeTitle": shorten_to_line(outcome.title, _TITLE) if outcome is not None else None,
         "latestSummary": shorten_to_line(record.wakes.summary, _TEXT) or None,
