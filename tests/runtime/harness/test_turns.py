@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fidelio.providers.model import ModelReply, ToolUseBlock
+from fidelio.providers.model import ModelProblem, ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
+from fidelio.runtime.ports import NoModels
+from fidelio.runtime.wakes.record import DAY_MS
 from tests.runtime.harness.support import make_sandboxes
-from tests.runtime.wakes.support import open_runtime, replies, results_of, say, texts_of, use
+from tests.runtime.wakes.support import Runtime, open_runtime, replies, results_of, say, texts_of, use
+from tests.runtime.wakes.test_wakes import fail
 from tests.support import proves
 
 RUN = ("shell_run", {"command": "make"})
 
 
-@proves("runtime.directive.continue")
+@proves("runtime.directive-continue")
 async def test_a_second_continue_before_the_follow_up_is_due_queues_no_second_one(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: say("More.", {"outcome": "continue"})) as runtime:
         session = await runtime.begin()
@@ -31,7 +35,7 @@ async def test_a_second_continue_before_the_follow_up_is_due_queues_no_second_on
         assert record.wakes.continues == 2
 
 
-@proves("runtime.tools.malformed")
+@proves("runtime.tools-malformed")
 async def test_a_call_whose_arguments_cannot_be_read_is_refused_and_has_no_effect(tmp_path: Path) -> None:
     # A provider that cannot read all of the arguments may still know some of them.
     cut = ToolUseBlock("call_1", "write", {"path": "a.txt", "content": "A"}, problem="The JSON is cut off.")
@@ -48,7 +52,7 @@ async def test_a_call_whose_arguments_cannot_be_read_is_refused_and_has_no_effec
         assert sandboxes.actions == []
 
 
-@proves("runtime.wake.pending")
+@proves("runtime.wake-pending")
 @pytest.mark.parametrize("text", ["word " * 780, "\x01" * 3_900], ids=["plain", "escaped"])
 async def test_any_number_of_long_messages_is_processed(tmp_path: Path, text: str) -> None:
     async with open_runtime(tmp_path) as runtime:
@@ -65,7 +69,7 @@ async def test_any_number_of_long_messages_is_processed(tmp_path: Path, text: st
             assert any(texts_of(request).count(f"<{number}>{text}") == 99 for request in runtime.requests)
 
 
-@proves("runtime.approval.equal-calls")
+@proves("runtime.approval-equal-calls")
 async def test_equal_calls_of_a_turn_each_ask_and_each_run_once(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, replies(use(RUN, RUN), say("Built.")), sandboxes=sandboxes) as runtime:
@@ -85,3 +89,83 @@ async def test_equal_calls_of_a_turn_each_ask_and_each_run_once(tmp_path: Path) 
         await runtime.work()
         assert {result.is_error for result in results_of(runtime.requests[1])} == {True, False}
         assert sandboxes.actions == ["run_shell"]
+
+
+async def pause_for_weather(runtime: Runtime, **definition: Any) -> tuple[str, dict[str, Any]]:
+    """A session that waits for the result of a custom tool, and that result."""
+    weather = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
+    runtime.script(replies(use(("weather", {})), say("Sunny.")))
+    session = await runtime.begin(tools={"custom": [weather]}, **definition)
+    await runtime.tell(session, "Weather?")
+    await runtime.work()
+    (call,) = await runtime.events(session, e.CUSTOM_TOOL_USE)
+    return session, {"type": "user.custom_tool_result", "custom_tool_use_id": call.body["id"], "content": "21 degrees"}
+
+
+@proves("runtime.approval-goes-on")
+async def test_a_turn_whose_answer_meets_a_used_up_budget_goes_on_when_it_may(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session, result = await pause_for_weather(runtime, limits={"wakes_per_day": 1})
+        await runtime.send(session, result)
+        await runtime.work()
+        assert (await runtime.record(session)).wakes.stop_reason == "budget_reached"
+
+        runtime.clock.now += DAY_MS
+        await runtime.work()
+        assert len(runtime.requests) == 2
+        assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
+
+
+@proves("runtime.approval-goes-on")
+async def test_a_turn_whose_answer_meets_a_model_that_is_gone_goes_on_with_the_next_message(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session, result = await pause_for_weather(runtime)
+        models = runtime.context.ports.models
+        find, models.find = models.find, NoModels().find  # type: ignore[method-assign]  # the provider is gone for a while
+        await runtime.send(session, result)
+        await runtime.work()
+        record = await runtime.record(session)
+        assert (record.status, record.wakes.stop_reason) == ("idle", "retries_exhausted")
+
+        models.find = find  # type: ignore[method-assign]  # and back again
+        await runtime.tell(session, "Now?")
+        await runtime.work()
+        assert "21 degrees" in str(results_of(runtime.requests[1]))
+        assert "Now?" not in texts_of(runtime.requests[1])
+        assert "Now?" in texts_of(runtime.requests[2])
+
+
+@proves("runtime.wake-status")
+async def test_a_session_that_nothing_wakes_is_idle_although_something_is_pending(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session, _ = await pause_for_weather(runtime)
+        await runtime.tell(session, "Hurry.")
+        await runtime.work()
+        assert (await runtime.record(session)).status == "idle"
+
+        other = await runtime.start(budget={"tokens": 1})
+        await runtime.tell(other, "Hello.")
+        await runtime.work()
+        await runtime.tell(other, "Still there?")
+        await runtime.work()
+        record = await runtime.record(other)
+        assert (record.status, record.wakes.stop_reason, record.wakes.pending) == ("idle", "budget_reached", 1)
+        assert await runtime.ledger.jobs(session=other) == ()
+
+
+@proves("runtime.retry-exhausted")
+async def test_a_queued_wake_that_meets_a_failing_model_is_tried_again_soon(tmp_path: Path) -> None:
+    soon, late = ({"reason": reason, "delaySeconds": delay} for reason, delay in (("soon", 60), ("late", 80_000)))
+    async with open_runtime(tmp_path, replies(say("Later.", {"outcome": "sleep", "queuedWakes": [soon, late]}))) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Remind me.")
+        await runtime.work()
+        runtime.script(fail(8, ModelProblem("Down.", retryable=True)))
+        runtime.clock.now += 61_000
+        await runtime.work()
+        assert (await runtime.record(session)).wakes.stop_reason == "retries_exhausted"
+
+        runtime.clock.now += 15 * 60 * 1000
+        await runtime.work()
+        assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
+        assert "soon" in texts_of(runtime.requests[-1])

@@ -92,6 +92,8 @@ class WakeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     schedules: tuple[Schedule, ...] = ()
     open_calls: tuple[OpenCall, ...] = ()
     stop_reason: str = ""
+    # A turn waits for answers: the next wake goes on with it, before anything else.
+    is_paused: bool = False
     summary: str = ""
     # How often in a row the agent asked to go on, and how often a wake was cut off at its limits.
     continues: int = 0
@@ -154,6 +156,7 @@ def _start_span(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
         queued=tuple(wake for wake in wakes.queued if wake.id not in consumed),
         schedules=tuple(_advance(schedule, event.time) for schedule in wakes.schedules),
         stop_reason="",
+        is_paused=False,
         rejected=(),
         day=day,
         day_wakes=wakes.day_wakes + 1 if wakes.day == day else 1,
@@ -243,8 +246,10 @@ def _set_schedule(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 
 def _idle(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
-    handled = event.body.get("interrupt_seq", wakes.interrupted_seq)
-    return replace(wakes, stop_reason=event.body["stop_reason"]["type"], interrupted_seq=handled)
+    handled, reason = event.body.get("interrupt_seq", wakes.interrupted_seq), event.body["stop_reason"]["type"]
+    # A wake that could not begin, for want of a budget or an agent, leaves the turn as it was. An interrupt ends it.
+    is_paused = reason == "requires_action" or (wakes.is_paused and handled == wakes.interrupted_seq)
+    return replace(wakes, stop_reason=reason, is_paused=is_paused, interrupted_seq=handled)
 
 
 def _end_request(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
@@ -271,7 +276,7 @@ def _compact(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 
 def _terminate(wakes: WakeRecord, _: RecordEvent) -> WakeRecord:
-    return replace(wakes, current="", open_calls=(), queued=(), schedules=(), pending=0)
+    return replace(wakes, current="", open_calls=(), queued=(), schedules=(), pending=0, is_paused=False)
 
 
 WAKE_FOLDS: Mapping[str, WakeFold] = {

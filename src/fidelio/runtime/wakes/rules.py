@@ -66,7 +66,7 @@ def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
         return Interrupted()
     if wakes.current:
         return Resumed(wakes.current)
-    if wakes.open_calls or wakes.stop_reason == "requires_action":
+    if wakes.open_calls or wakes.is_paused:
         return _plan_paused(record, now=now)
     due = tuple(sorted((wake for wake in wakes.queued if find_due(wake) <= now), key=lambda wake: (wake.due, wake.id)))
     schedules = tuple(schedule for schedule in wakes.schedules if schedule.next <= now)

@@ -188,7 +188,7 @@ class WakeUpdates:
         events = [
             ending.report_error(wake, "budget_error", state.problem, remedy),
             *ended,
-            ending.go_idle(wake, "budget_reached", state.problem),
+            ending.go_idle(wake, "budget_reached", state.problem, waits=True),
         ]
         jobs = ending.wake_job(self.loaded.id, state.next)
         await self.commit(events, jobs=jobs, settle=Completion())
@@ -206,8 +206,8 @@ class WakeUpdates:
             ending.end_wake(wake, "error", summary=str(problem.sentence)),
             ending.go_idle(wake, "retries_exhausted", str(problem.sentence)),
         ]
-        due = self.next_due() or (now + _RETRY_MS if again else None)
-        await self.end(events, due=due)
+        times = [self.next_due(), *(retry.due for retry in again)]
+        await self.end(events, due=min((time for time in times if time is not None), default=None))
 
     async def _has_messages(self) -> bool:
         """Whether a person's message is part of the wake under way."""
@@ -227,7 +227,7 @@ class WakeUpdates:
             events = (
                 ending.report_error(wake, "agent_setup_error", sentence, remedy),
                 *ended,
-                ending.go_idle(wake, "retries_exhausted", sentence),
+                ending.go_idle(wake, "retries_exhausted", sentence, waits=True),
             )
             requests = ending.close_requests(record, "agent") if wake else ()
             return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
