@@ -30,7 +30,7 @@ async def count_inputs(runtime: Runtime, session: str, text: str) -> int:
     return sum(text in msgspec.json.encode(wake.body["input"]).decode() for wake in await list_wakes(runtime, session))
 
 
-@proves("runtime.race.send")
+@proves("runtime.race-send")
 @pytest.mark.parametrize("type_", [e.SPAN_STARTED, e.MODEL_REQUEST_ENDED, e.SPAN_COMPLETED])
 async def test_a_message_that_is_sent_during_a_commit_of_a_wake_is_processed_once(tmp_path: Path, type_: str) -> None:
     async with open_race(tmp_path) as race:
@@ -47,7 +47,7 @@ async def test_a_message_that_is_sent_during_a_commit_of_a_wake_is_processed_onc
         assert (await runtime.record(session)).status == "idle"
 
 
-@proves("runtime.race.interrupt")
+@proves("runtime.race-interrupt")
 async def test_a_custom_result_and_an_interrupt_at_once_leave_one_result(tmp_path: Path) -> None:
     async with open_race(tmp_path, replies(use(("weather", {})), say("Sunny."))) as race:
         runtime = race.runtime
@@ -67,7 +67,7 @@ async def test_a_custom_result_and_an_interrupt_at_once_leave_one_result(tmp_pat
         assert (await runtime.record(session)).status == "idle"
 
 
-@proves("runtime.race.interrupt")
+@proves("runtime.race-interrupt")
 @pytest.mark.parametrize("answer", ["allow", "deny"])
 async def test_a_confirmation_and_an_interrupt_at_once_end_the_turn_once(tmp_path: Path, answer: str) -> None:
     sandboxes = make_sandboxes()
@@ -88,7 +88,7 @@ async def test_a_confirmation_and_an_interrupt_at_once_end_the_turn_once(tmp_pat
         assert "run_shell" not in sandboxes.actions
 
 
-@proves("runtime.race.pause")
+@proves("runtime.race-pause")
 async def test_a_custom_result_that_arrives_before_the_pause_lets_the_turn_go_on(tmp_path: Path) -> None:
     async with open_race(tmp_path, replies(use(("weather", {})), say("Sunny."))) as race:
         runtime = race.runtime
@@ -109,7 +109,7 @@ async def test_a_custom_result_that_arrives_before_the_pause_lets_the_turn_go_on
         assert (await runtime.ledger.requests(session=session)).items == ()
 
 
-@proves("runtime.race.end")
+@proves("runtime.race-end")
 @pytest.mark.parametrize("problem", ["interrupt", "setup", "model"])
 async def test_a_session_that_is_ended_while_its_wake_ends_early_stays_ended(tmp_path: Path, problem: str) -> None:
     def fail(_: ModelRequest) -> ModelReply:
