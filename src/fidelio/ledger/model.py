@@ -353,13 +353,14 @@ class RankQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankedHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A hit of a `RankQuery`: an event, a document, or one of its texts, whose name is the `path`.
+    """A hit of a `RankQuery`: an event, a document, or a text of the query, whose name is the `path`.
 
-    `words` and `phrases` are those that occur in it. `raw` is the JSON text of the event's body, or the text itself.
+    `relevance` is its BM25 score. `words` and `phrases` are those that occur in it. `raw` is the JSON text of the event's body,
+    or the text itself.
     """
 
     source: Literal["event", "document", "text"]
-    score: float
+    relevance: float
     words: tuple[str, ...]
     phrases: tuple[str, ...]
     excerpt: str

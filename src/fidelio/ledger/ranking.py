@@ -69,7 +69,7 @@ def is_dense(rows: int, span: int) -> bool:
 
 
 class FindRows(msgspec.Struct, frozen=True):
-    """Step: list the keys of the newest rows with a word that pass the filters, among the `depth` newest with the word.
+    """Step: list the keys of the newest rows with a word that the filters accept, among the `depth` newest with the word.
 
     `is_deeper`: there may be more rows with the word than `depth`.
     """
@@ -117,9 +117,9 @@ class RankRow(msgspec.Struct, frozen=True):
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """The words of a query. `asked` are those of its terms; the others belong to phrases only."""
+    """The words of a query. `wanted` are those of its terms; the others belong to phrases only."""
 
-    asked: frozenset[str]
+    wanted: frozenset[str]
     phrases: tuple[tuple[str, ...], ...]
     every: tuple[str, ...]
 
@@ -159,25 +159,25 @@ def rank(query: RankQuery, total: int) -> Steps:
         rows = yield from _load(query, words, batch)
         rows += _read_texts(query, words) if number == 0 else []
         average = average or sum(row.length for row in rows) / max(1, len(rows))
-        best = sorted(((_score(row, weights, average), row) for row in rows), key=_order)
+        best = sorted(((_compute_bm25(row, weights, average), row) for row in rows), key=_order)
         found += yield from _keep_sessions(query, best, limit - len(found))
         if len(found) >= limit or len(batch) < BATCH:
             break
-    return tuple(_to_hit(score, row) for score, row in sorted(found, key=_order))
+    return tuple(_to_hit(relevance, row) for relevance, row in sorted(found, key=_order))
 
 
 def parse_words(query: RankQuery) -> _Words:
     """Split the terms and phrases of a query into words; raise `BadQuery` if there are none or too many."""
-    asked = dict.fromkeys(word for term in query.terms for word in tokenize(term))
+    wanted = dict.fromkeys(word for term in query.terms for word in tokenize(term))
     phrases = dict.fromkeys(tuple(tokenize(phrase)) for phrase in query.phrases)
-    asked |= dict.fromkeys(phrase[0] for phrase in phrases if len(phrase) == 1)
+    wanted |= dict.fromkeys(phrase[0] for phrase in phrases if len(phrase) == 1)
     longer = tuple(phrase for phrase in phrases if len(phrase) > 1)
-    every = tuple(asked | dict.fromkeys(word for phrase in longer for word in phrase))
+    every = tuple(wanted | dict.fromkeys(word for phrase in longer for word in phrase))
     if not every:
         raise BadQuery("The query has no word in it.", remedy="Use at least one word of letters or digits.")
     if len(every) > MAX_WORDS:
         raise BadQuery(f"The query has {len(every)} different words.", remedy=f"Use up to {MAX_WORDS}.")
-    return _Words(frozenset(asked), longer, every)
+    return _Words(frozenset(wanted), longer, every)
 
 
 # Choosing rows
@@ -259,8 +259,8 @@ def _weigh(rows: int, total: int) -> float:
     return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
 
 
-def _score(row: _Scored, weights: dict[str, float], average: float) -> float:
-    """The BM25 score. A phrase has the weight of its rarest word: it is in no more rows than that."""
+def _compute_bm25(row: _Scored, weights: dict[str, float], average: float) -> float:
+    """Compute the BM25 value of a row. A phrase has the weight of its rarest word: it is in no more rows than that."""
     damping = K1 * (1 - B + B * row.length / (average or 1))
     terms = [(weights[word], count) for word, count in row.frequencies.items()]
     terms += [(max(weights[word] for word in phrase), count) for phrase, count in row.phrases.items()]
@@ -268,8 +268,8 @@ def _score(row: _Scored, weights: dict[str, float], average: float) -> float:
 
 
 def _order(scored: tuple[float, _Scored]) -> tuple[float, int, str, int]:
-    score, found = scored
-    return -score, -found.row.time, found.source, -found.row.key
+    relevance, found = scored
+    return -relevance, -found.row.time, found.source, -found.row.key
 
 
 def _load(query: RankQuery, words: _Words, keys: Sequence[int]) -> Generator[Step, Any, list[_Scored]]:
@@ -295,7 +295,7 @@ def _find_words(source: Literal["event", "document", "text"], row: RankRow, word
     texts = _list_texts(source, row)
     tokens = tokenize("\n".join(texts))
     frequencies: dict[str, int] = {}
-    for token in [token for token in tokens if token in words.asked]:
+    for token in [token for token in tokens if token in words.wanted]:
         frequencies[token] = frequencies.get(token, 0) + 1
     found = [phrase for phrase in words.phrases if _count_phrase(phrase, tokens)]
     # A phrase does not reach from one text into the next.
@@ -339,17 +339,17 @@ def _keep_sessions(
     query: RankQuery, scored: Sequence[tuple[float, _Scored]], limit: int
 ) -> Generator[Step, Any, list[tuple[float, _Scored]]]:
     """Keep the first `limit` whose session has the values of the query in its record."""
-    kept: list[tuple[float, _Scored]] = []
+    accepted: list[tuple[float, _Scored]] = []
     known: dict[str | None, bool] = {None: True}
     for start in range(0, len(scored), _RECORDS_AT_ONCE):
         part = scored[start : start + _RECORDS_AT_ONCE]
         unknown = tuple({row.row.session: None for _, row in part if row.row.session not in known}) if query.record else ()
         records = (yield LoadRecords(tuple(filter(None, unknown)))) if unknown else {}
         known |= {session: _has_values(records.get(session, "{}"), query) for session in unknown}
-        kept += [(score, row) for score, row in part if known.get(row.row.session, not query.record)]
-        if len(kept) >= limit:
+        accepted += [(relevance, row) for relevance, row in part if known.get(row.row.session, not query.record)]
+        if len(accepted) >= limit:
             break
-    return kept[:limit]
+    return accepted[:limit]
 
 
 def _has_values(record: str, query: RankQuery) -> bool:
@@ -358,13 +358,13 @@ def _has_values(record: str, query: RankQuery) -> bool:
     return all(name in values and msgspec.json.decode(values[name]) == value for name, value in query.record.items())
 
 
-def _to_hit(score: float, scored: _Scored) -> RankedHit:
+def _to_hit(relevance: float, scored: _Scored) -> RankedHit:
     row = scored.row
     phrases = tuple(" ".join(phrase) for phrase in scored.phrases)
     present = frozenset((*scored.frequencies, *(word for phrase in scored.phrases for word in phrase)))
     return RankedHit(
         source=scored.source,
-        score=score,
+        relevance=relevance,
         words=tuple(scored.frequencies),
         phrases=phrases,
         excerpt=cut_excerpt(_list_texts(scored.source, row), present),

@@ -180,7 +180,7 @@ def _find_first(text: str, words: Iterable[str]) -> int:
 
 
 def _find_word(folded: str, word: str) -> int:
-    """The position of a word that is not a part of a longer one, else of any occurrence; -1 if there is none."""
+    """The position of a whole word, else of any occurrence; -1 if there is none."""
     first = at = folded.find(word)
     while at >= 0:
         around = folded[at - 1 : at] + folded[at + len(word) : at + len(word) + 1]

@@ -1,4 +1,4 @@
-"""Ports of the runtime that `app` binds: models, skills, and what other packages know about workflows.
+"""Ports of the runtime that `app` binds: models, skills, backends of recall, and what other packages know about workflows.
 
 The runtime knows neither workflows nor the orchestrator. Without a binding it has no model and no skills, which is enough for
 the sessions of external clients.
@@ -14,6 +14,7 @@ import msgspec
 
 from fidelio.errors import AgentDefinitionProblem
 from fidelio.providers.model import ModelInfo, Provider
+from fidelio.runtime.recall.model import RecallBackend
 
 
 class ModelFinder(Protocol):
@@ -60,8 +61,12 @@ async def _no_workflows(_: Mapping[str, Any], __: str) -> ActivityStatus:
 
 
 class RuntimePorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What `app` gives to the runtime. `skill_roots` takes a project, `find_activity` a check and a project."""
+    """What `app` gives to the runtime. `skill_roots` takes a project, `find_activity` a check and a project.
+
+    `recall_backends` are searched in addition to those that are built in.
+    """
 
     models: ModelFinder = NoModels()
     skill_roots: Callable[[str], tuple[SkillRoot, ...]] = _no_skills
     find_activity: Callable[[Mapping[str, Any], str], Awaitable[ActivityStatus]] = _no_workflows
+    recall_backends: tuple[RecallBackend, ...] = ()

@@ -60,7 +60,7 @@ async def test_a_hit_says_where_it_is_and_what_matched(ledger: Ledger, clock: Mo
     assert found.body == {"tool": "grep", "lines": ["nothing", "The Quick brown fox"]}
     assert (document.space, document.path, document.version, document.session) == ("notes", "plan.md", 1, "s_a")
     assert (document.type, document.raw, document.body) == ("document", "quick plans", {})
-    assert found.score > document.score > 0
+    assert found.relevance > document.relevance > 0
 
 
 @proves("ledger.rank")
@@ -81,9 +81,9 @@ async def test_the_scores_are_those_of_bm25(ledger: Ledger, texts: list[list[str
     hits = await ranked(ledger, *sorted(terms), namespaces=(session,), limit=100)
 
     expected = [_bm25(text, terms, matching, everything, total) for text in matching]
-    assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True), abs=1e-4)
+    assert [hit.relevance for hit in hits] == pytest.approx(sorted(expected, reverse=True), abs=1e-4)
     for hit in hits:
-        assert hit.score == pytest.approx(_bm25(hit.body["text"].split(), terms, matching, everything, total), abs=1e-4)
+        assert hit.relevance == pytest.approx(_bm25(hit.body["text"].split(), terms, matching, everything, total), abs=1e-4)
 
 
 def _bm25(text: list[str], terms: set[str], scored: Sequence[list[str]], everything: Sequence[list[str]], total: int) -> float:
@@ -117,7 +117,7 @@ async def test_a_phrase_matches_only_as_a_whole_and_inside_one_field(ledger: Led
     assert await places(ledger, phrases=("red apple",)) == [("s_a", 2)]
     first, *rest = await ranked(ledger, "red", phrases=("red apple",))
     assert (first.seq, first.phrases, {hit.seq for hit in rest}) == (2, ("red apple",), {3, 4})
-    assert all(first.score > hit.score for hit in rest)
+    assert all(first.relevance > hit.relevance for hit in rest)
 
 
 @proves("ledger.rank")
