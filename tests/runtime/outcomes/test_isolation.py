@@ -65,13 +65,14 @@ class RealRuntime:
         result = await self.context.sandboxes.call(spec, "run_shell", arguments)
         assert result.output["exitCode"] == 0, result.output
 
-    async def evaluate(self, session: str, *commands: str, timeout_ms: int = 30_000, seconds: float = 120.0) -> EvaluationRun:
-        checks = ({"type": "command", "command": command, "timeoutMs": timeout_ms} for command in commands)
+    async def evaluate(self, session: str, *commands: str, timeout_ms: int = 30_000, expect: int = 0) -> EvaluationRun:
+        fields = {"type": "command", "timeoutMs": timeout_ms, "expectExit": expect}
+        checks = ({**fields, "command": command} for command in commands)
         criteria = [{"text": f"c{number}", "check": check} for number, check in enumerate(checks)]
         loaded = await self.service.load(session)
         event = await plan_outcome(loaded, {"title": "t", "successCriteria": criteria}, author="person")
         loaded = await self.context.unit.update(session, lambda _: SessionDecision(None, events=(event,)))
-        return await evaluate(self.context, loaded, wake="w", grade=None, seconds=seconds)
+        return await evaluate(self.context, loaded, wake="w", grade=None)
 
     async def check(self, session: str, *commands: str, **more: Any) -> list[CriterionResult]:
         return list((await self.evaluate(session, *commands, **more)).verdicts[0].results)
@@ -153,6 +154,9 @@ async def test_the_exit_status_is_that_of_the_command_and_a_command_without_end_
     assert (forged_result.verdict, "exit status 4" in forged_result.reason) == ("not_met", True)
     assert (killed.verdict, "SIGKILL" in killed.reason) == ("not_met", True)
     assert (endless.verdict, "1500 ms" in endless.reason) == ("not_met", True)
+    # What a shell makes of a signal is not the exit status of the command.
+    (signalled,) = await runtime.check(session, "kill -9 $$", expect=137)
+    assert signalled.verdict == "not_met"
 
 
 @proves("outcomes.isolation")
