@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fidelio.errors import SandboxError
+from fidelio.errors import RuntimeProblem, SandboxError, UsageProblem
 from fidelio.providers.model import ToolUseBlock
 from fidelio.retry import cancel_tasks
 from fidelio.runtime.calls import CallOutcome, Calls
@@ -90,7 +90,8 @@ class Rounds:
         if not can_cancel:
             await asyncio.wait(working)
             return
-        if session.record.shell.is_open or session.record.sandbox.incarnation:
+        # The sandbox itself is asked: it may have been started by the very call that is stopped.
+        if await self._context.sandboxes.state(session.id) is not None:
             await self._interrupt_shell(session)
             _, working = await asyncio.wait(working, timeout=INTERRUPT_SECONDS)
             if working:
@@ -102,8 +103,8 @@ class Rounds:
         try:
             spec = await build_spec(self._context, session)
             await self._context.sandboxes.call(spec, "interrupt_persistent_shell", {}, timeout=INTERRUPT_SECONDS)
-        except SandboxError:
-            # There is no shell, or it does not answer: the sandbox is stopped next.
+        except (SandboxError, RuntimeProblem, UsageProblem):
+            # There is no shell, it does not answer, or its environment is gone: the sandbox is stopped next.
             return
 
 
