@@ -17,7 +17,7 @@ from fidelio.ledger.unit_of_work import blank_session
 from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.navigation import listing
-from fidelio.runtime.navigation.parameters import ListSessions
+from fidelio.runtime.navigation.parameters import FindSessions
 from fidelio.runtime.navigation.summaries import MAX_SUMMARY, ListedSession, describe_listed, render_summary
 from fidelio.runtime.navigation.verdicts import PendingAction
 from fidelio.runtime.outcomes.record import Outcome, OutcomesRecord
@@ -161,7 +161,7 @@ async def test_sessions_without_activity_are_filtered_by_minutes(world: World) -
     old, own = await world.start(), await world.start()
     row = (await world.load(old)).session
     listed = describe_listed(await world.load(own), row, RuntimeRecord(), now=0)
-    filters = ListSessions(activeMinutes=5)
+    filters = FindSessions(activeMinutes=5)
 
     assert listing.matches(listed, filters, now=row.updated_at + 5 * 60_000 + 59_999)
     assert not listing.matches(listed, filters, now=row.updated_at + 6 * 60_000)

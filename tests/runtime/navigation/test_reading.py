@@ -13,7 +13,7 @@ from fidelio.ledger.model import Change, NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.navigation import log
 from fidelio.runtime.navigation.event_views import EVENT_TYPES, TOTAL_CHARS, WHOLE_CHARS
-from fidelio.runtime.navigation.parameters import GetEvents
+from fidelio.runtime.navigation.parameters import ReadEvents
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.toolkit import read_arguments
 from tests.runtime.navigation.support import World, make, message, reply, suggestions, wake
@@ -281,4 +281,4 @@ async def test_every_suggested_call_is_one_that_its_tool_accepts(world: World) -
 )
 def test_wrong_arguments_are_refused_by_name(arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageProblem, match=next(iter(arguments))):
-        read_arguments("session_get_events", GetEvents, arguments)
+        read_arguments("session_get_events", ReadEvents, arguments)

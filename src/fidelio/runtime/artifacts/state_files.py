@@ -147,12 +147,12 @@ def _list_items(section: Mapping[str, Any]) -> str:
 
 def _explain_budget(body: Mapping[str, Any]) -> list[str]:
     budget, pressure = body["contextBudget"], body["pressure"]
-    parts = ("systemPrompt", "tools", "bootstrapFiles", "skills", "runtimeNotes", "history")
+    names = ("systemPrompt", "tools", "bootstrapFiles", "skills", "runtimeNotes", "history")
     used = f"{budget['usedTokens']} of {budget['windowTokens']} tokens are used ({budget['usedTokensSource']})"
     return [
         "# Context",
         f"{used}, {budget['reservedReplyTokens']} are kept for the answer. Pressure: {pressure['level']}.",
-        *(f"- {name}: {budget[name]['characters']} characters" for name in parts),
+        *(f"- {name}: {budget[name]['characters']} characters" for name in names),
         *(f"Use {tool}." for tool in pressure["recommendedTools"]),
     ]
 

@@ -64,14 +64,14 @@ def _write_file(directory: int, name: str, content: bytes, *, compares: bool) ->
         _replace_file(directory, name, content)
         return
     try:
-        is_written = _write_in_place(file, content, compares=compares)
+        is_done = _overwrite(file, content, compares=compares)
     finally:
         os.close(file)
-    if not is_written:
+    if not is_done:
         _replace_file(directory, name, content)
 
 
-def _write_in_place(file: int, content: bytes, *, compares: bool) -> bool:
+def _overwrite(file: int, content: bytes, *, compares: bool) -> bool:
     """Whether the file has the content now."""
     size = os.fstat(file).st_size
     if compares and size == len(content) and os.pread(file, size, 0) == content:

@@ -1,1 +1,1 @@
-"""Tools by which an agent finds its way: its setup, its sessions, their logs and its context. They read, and change nothing."""
+"""Navigation tools: the setup, the sessions, their logs and the context of an agent. They read, and change nothing."""

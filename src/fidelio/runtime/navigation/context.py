@@ -35,7 +35,10 @@ Level = Literal["low", "moderate", "high"]
 
 
 class ContextBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The parts of a request, in characters. `window` and `reply` are tokens; `reply` is reserved for the model's answer."""
+    """Sizes of the sections of a request in characters.
+
+    `window` and `reply`, which is reserved for the model's answer, are tokens.
+    """
 
     window: int
     reply: int
@@ -138,7 +141,7 @@ def budget_document(session_id: str, budget: ContextBudget) -> PutDocument:
 
 
 async def load_budget(context: RuntimeContext, session_id: str) -> ContextBudget | None:
-    """The parts of the last wake's requests; None before the first wake."""
+    """The budget of the last wake; None before the first wake."""
     document = await context.ledger.document(f"runtime:{session_id}", PATH)
     if document is None or document.text is None:
         return None

@@ -36,7 +36,7 @@ _HIDDEN_KEYS = frozenset({"project", "directory", "mount_source", "incarnation",
 EVENT_TYPES = frozenset(value for name, value in vars(e).items() if name.isupper())
 
 
-class EventView(msgspec.Struct, frozen=True):
+class ShownEvent(msgspec.Struct, frozen=True):
     """An event as it is shown. `is_shortened`: something of it is left out."""
 
     json: dict[str, Any]
@@ -44,11 +44,11 @@ class EventView(msgspec.Struct, frozen=True):
 
 
 def share_budget(count: int) -> int:
-    """The characters that each of this number of events may take."""
+    """The longest that each of this number of events may be, in characters."""
     return max(_MIN_CHARS, min(EVENT_CHARS, TOTAL_CHARS // max(1, count)))
 
 
-def view_events(events: Sequence[Event], processed: Mapping[int, int | None]) -> list[EventView]:
+def view_events(events: Sequence[Event], processed: Mapping[int, int | None]) -> list[ShownEvent]:
     """Show events within the bounds of a result. `processed` has the times at which user events were processed, by seq."""
     budget = share_budget(len(events))
     return [
@@ -56,7 +56,7 @@ def view_events(events: Sequence[Event], processed: Mapping[int, int | None]) ->
     ]
 
 
-def view_event(event: Event, budget: int, processed_at: int | None, *, body: Mapping[str, Any] | None = None) -> EventView:
+def view_event(event: Event, budget: int, processed_at: int | None, *, body: Mapping[str, Any] | None = None) -> ShownEvent:
     """Show an event. `body`: its content with the long texts, if they were loaded."""
     content = dict(event.body if body is None else body)
     wake = content.pop("wake_id", None)
@@ -72,7 +72,7 @@ def view_event(event: Event, budget: int, processed_at: int | None, *, body: Map
         **({"redacted": True} if event.redacted else {}),
         **({"shortened": True} if is_shortened else {}),
     }
-    return EventView(shown, is_shortened)
+    return ShownEvent(shown, is_shortened)
 
 
 def _find_budget(event: Event, body: Mapping[str, Any], budget: int) -> int:
@@ -114,9 +114,9 @@ def _has_rest(value: Any) -> bool:
 
 def summarize_body(body: Mapping[str, Any], length: int = 160) -> str:
     """The essence of an event in a line."""
-    parts = [str(body[key]) for key in ("name", "span_kind", "state", "status", "reason", "command") if body.get(key)]
+    words = [str(body[key]) for key in ("name", "span_kind", "state", "status", "reason", "command") if body.get(key)]
     text = _find_text(body)
-    return shorten_to_line(" ".join([*parts, text]).strip(), length)
+    return shorten_to_line(" ".join([*words, text]).strip(), length)
 
 
 def _find_text(body: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from fidelio.errors import BadRecord, SessionNotFound
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import LoadedSession
-from fidelio.runtime.navigation.parameters import Lineage, ListChildren, ListSessions
+from fidelio.runtime.navigation.parameters import FindChildren, FindSessions, Lineage
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, find_relation, render_summary
 from fidelio.runtime.navigation.verdicts import find_verdict
 from fidelio.runtime.navigation.visibility import environment_key, is_same_agent, load_networks, load_visible, may_read
@@ -36,7 +36,7 @@ _LINEAGES: dict[Lineage, frozenset[str]] = {
 }
 
 
-async def list_sessions(call: ToolCall, arguments: ListSessions, _: Preparation) -> ToolResult:
+async def list_sessions(call: ToolCall, arguments: FindSessions, _: Preparation) -> ToolResult:
     own = call.session.session
     related = await _read_related(call.context, own)
     rows = related if arguments.lineage is not None else [own, *related, *await _read_newest(call.context, call.record, own)]
@@ -46,29 +46,29 @@ async def list_sessions(call: ToolCall, arguments: ListSessions, _: Preparation)
     if not arguments.includeCurrent:
         rows = [row for row in rows if row.id != own.id]
     candidates = await describe_visible(call, rows)
-    kept = sorted((each for each in candidates if matches(each, arguments, now=call.context.clock())), key=rank, reverse=True)
-    shown = await _render(call, kept[: arguments.limit])
+    chosen = sorted((each for each in candidates if matches(each, arguments, now=call.context.clock())), key=rank, reverse=True)
+    shown = await _render(call, chosen[: arguments.limit])
     return ToolResult(
         output={"agentId": call.record.agent, "count": len(shown), "considered": len(candidates), "sessions": shown}
     )
 
 
-async def list_children(call: ToolCall, arguments: ListChildren, _: Preparation) -> ToolResult:
+async def list_children(call: ToolCall, arguments: FindChildren, _: Preparation) -> ToolResult:
     parent = await load_visible(call, arguments.sessionId)
     rows = (await call.context.ledger.sessions(parent=parent.id, limit=MAX_RELATED)).items
     candidates = await describe_visible(call, rows)
-    kept = sorted((each for each in candidates if matches(each, arguments, now=call.context.clock())), key=rank, reverse=True)
-    shown = await _render(call, kept[: arguments.limit])
+    chosen = sorted((each for each in candidates if matches(each, arguments, now=call.context.clock())), key=rank, reverse=True)
+    shown = await _render(call, chosen[: arguments.limit])
     return ToolResult(
         output={"parentSessionId": parent.id, "count": len(shown), "considered": len(candidates), "sessions": shown}
     )
 
 
 async def describe_visible(call: ToolCall, rows: Iterable[Session]) -> list[ListedSession]:
-    """The sessions that this one may read, each once."""
+    """The sessions that the caller may read, each once."""
     loaded = [await _load(call, row) for row in {row.id: row for row in rows}.values()]
     found = [each for each in loaded if each is not None and is_same_agent(call.record, each.record)]
-    networks = await load_networks(call.context, (call.record, *_one_per_environment(found)))
+    networks = await load_networks(call.context, (call.record, *_select_by_environment(found)))
     now = call.context.clock()
     return [
         describe_listed(call.session, each.session, each.record, now=now)
@@ -77,7 +77,7 @@ async def describe_visible(call: ToolCall, rows: Iterable[Session]) -> list[List
     ]
 
 
-def _one_per_environment(sessions: Iterable[LoadedRuntime]) -> Collection[RuntimeRecord]:
+def _select_by_environment(sessions: Iterable[LoadedRuntime]) -> Collection[RuntimeRecord]:
     return {environment_key(each.record): each.record for each in sessions}.values()
 
 
@@ -115,11 +115,11 @@ async def _read_related(context: RuntimeContext, own: Session) -> list[Session]:
     return [row for row in found if row.id != own.id]
 
 
-async def _render(call: ToolCall, kept: Iterable[ListedSession]) -> list[dict[str, Any]]:
-    return [await _render_one(call, each) for each in kept]
+async def _render(call: ToolCall, listed: Iterable[ListedSession]) -> list[dict[str, Any]]:
+    return [await _render_entry(call, each) for each in listed]
 
 
-async def _render_one(call: ToolCall, listed: ListedSession) -> dict[str, Any]:
+async def _render_entry(call: ToolCall, listed: ListedSession) -> dict[str, Any]:
     # Only what is shown gets the whole verdict: it takes ten times as long as what the order needs.
     session = listed.session.id
     other = session if session != call.session.id else ""
@@ -128,16 +128,16 @@ async def _render_one(call: ToolCall, listed: ListedSession) -> dict[str, Any]:
 
 
 async def count_children(context: RuntimeContext, session: str) -> int:
-    """The number of sessions that this one has delegated to, counted up to `MAX_RELATED`."""
+    """The number of sessions that a session has delegated to, counted up to `MAX_RELATED`."""
     return len((await context.ledger.sessions(parent=session, limit=MAX_RELATED)).items)
 
 
-def matches(listed: ListedSession, filters: ListSessions | ListChildren, *, now: int) -> bool:
-    """Whether a session passes the filters of a list."""
+def matches(listed: ListedSession, filters: FindSessions | FindChildren, *, now: int) -> bool:
+    """Whether a session meets the filters of a list."""
     return all(_check(listed, filters, now))
 
 
-def _check(listed: ListedSession, filters: ListSessions | ListChildren, now: int) -> Iterator[bool]:
+def _check(listed: ListedSession, filters: FindSessions | FindChildren, now: int) -> Iterator[bool]:
     standing = listed.standing
     if filters.status is not None:
         yield _has_status(listed, filters.status)

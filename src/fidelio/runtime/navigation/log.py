@@ -1,4 +1,4 @@
-"""Reads parts of the log of a session: backwards from an event, between two, one by its id, a wake.
+"""Reads the log of a session: backwards from an event, between two, an event by its id, a wake.
 
 The ledger finds events by sequence number only. So whatever is looked up by something else is searched backwards in growing
 steps, because it is nearly always near the end, and at most `MAX_EVENTS` are looked at.
@@ -26,7 +26,7 @@ Accept = Callable[[Event], bool]
 
 
 class WakeRange(msgspec.Struct, frozen=True):
-    """Where a wake is in the log. `ended` is None while it is under way, or if a crash ended it."""
+    """Where a wake is in the log. `ended` is None while it runs, or if a crash ended it."""
 
     wake: str
     started: Event

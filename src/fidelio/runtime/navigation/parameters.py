@@ -29,14 +29,14 @@ class _SessionFilters(ToolParameters, frozen=True, kw_only=True):
     status: StatusFilter | None = None
 
 
-class ListSessions(_SessionFilters, frozen=True, kw_only=True):
+class FindSessions(_SessionFilters, frozen=True, kw_only=True):
     """Which sessions to list. `lineage` is their relation to this session."""
 
     includeCurrent: bool = True
     lineage: Lineage | None = None
 
 
-class ListChildren(_SessionFilters, frozen=True, kw_only=True):
+class FindChildren(_SessionFilters, frozen=True, kw_only=True):
     """Which children to list; `sessionId` is their parent."""
 
     sessionId: Name | None = None
@@ -48,7 +48,7 @@ class ListTraces(SessionParameters, frozen=True, kw_only=True):
     limit: ListLimit = 8
 
 
-class GetEvents(SessionParameters, frozen=True, kw_only=True):
+class ReadEvents(SessionParameters, frozen=True, kw_only=True):
     """Which part of a log to read. Anchors are ids of events of that session."""
 
     afterEventId: Name | None = None
@@ -62,7 +62,7 @@ class GetEvents(SessionParameters, frozen=True, kw_only=True):
     limit: EventLimit = 20
 
 
-class GetTrace(SessionParameters, frozen=True, kw_only=True):
+class ReadTrace(SessionParameters, frozen=True, kw_only=True):
     """Which wake to read."""
 
     wakeId: Name

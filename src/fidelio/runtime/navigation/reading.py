@@ -11,7 +11,7 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import load_text, shorten_to_line
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.navigation.event_views import EVENT_TYPES, USER_TYPES, WHOLE_CHARS, EventView, view_event, view_events
+from fidelio.runtime.navigation.event_views import EVENT_TYPES, USER_TYPES, WHOLE_CHARS, ShownEvent, view_event, view_events
 from fidelio.runtime.navigation.log import (
     Accept,
     WakeRange,
@@ -24,7 +24,7 @@ from fidelio.runtime.navigation.log import (
     read_wake,
     read_wake_id,
 )
-from fidelio.runtime.navigation.parameters import GetEvents, GetTrace, ListTraces
+from fidelio.runtime.navigation.parameters import ListTraces, ReadEvents, ReadTrace
 from fidelio.runtime.navigation.visibility import load_visible
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, ToolCall, ToolResult
@@ -34,7 +34,7 @@ from fidelio.runtime.wakes.record import SUMMARY
 _COUNTED = 1_000
 
 
-async def get_events(call: ToolCall, arguments: GetEvents, _: Preparation) -> ToolResult:
+async def get_events(call: ToolCall, arguments: ReadEvents, _: Preparation) -> ToolResult:
     session = await load_visible(call, arguments.sessionId)
     _check_types(arguments.types)
     _check_anchors(arguments)
@@ -45,7 +45,7 @@ async def get_events(call: ToolCall, arguments: GetEvents, _: Preparation) -> To
     return ToolResult(output={**_describe(session, views), "hasMore": has_more, "nextStep": step})
 
 
-async def get_trace(call: ToolCall, arguments: GetTrace, _: Preparation) -> ToolResult:
+async def get_trace(call: ToolCall, arguments: ReadTrace, _: Preparation) -> ToolResult:
     session = await load_visible(call, arguments.sessionId)
     _check_types(arguments.types)
     ledger, last = call.context.ledger, session.session.last_seq
@@ -108,7 +108,7 @@ def _check_types(types: Sequence[str]) -> None:
         )
 
 
-def _check_anchors(arguments: GetEvents) -> None:
+def _check_anchors(arguments: ReadEvents) -> None:
     if arguments.aroundEventId is not None and (arguments.afterEventId or arguments.beforeEventId):
         raise ToolRefused(
             "aroundEventId was given together with afterEventId or beforeEventId.",
@@ -117,8 +117,8 @@ def _check_anchors(arguments: GetEvents) -> None:
         )
 
 
-async def _select(call: ToolCall, session: LoadedRuntime, arguments: GetEvents) -> tuple[list[Event], bool]:
-    """The events that were asked for in log order, and whether there are more in that direction."""
+async def _select(call: ToolCall, session: LoadedRuntime, arguments: ReadEvents) -> tuple[list[Event], bool]:
+    """The selected events in log order, and whether there are more in that direction."""
     ledger, accept = call.context.ledger, _build_filter(session, arguments)
     types, limit = _narrow_types(arguments), arguments.limit
     if arguments.aroundEventId is not None:
@@ -131,7 +131,7 @@ async def _select(call: ToolCall, session: LoadedRuntime, arguments: GetEvents) 
     return found[-limit:], len(found) > limit
 
 
-async def _select_around(ledger: Ledger, session: LoadedRuntime, arguments: GetEvents, accept: Accept) -> list[Event]:
+async def _select_around(ledger: Ledger, session: LoadedRuntime, arguments: ReadEvents, accept: Accept) -> list[Event]:
     anchor = await _require_event(ledger, session, arguments.aroundEventId or "")
     types, last = _narrow_types(arguments), session.session.last_seq
     before = await read_back(ledger, session.id, anchor.seq, arguments.beforeLimit, types=types, accept=accept)
@@ -139,7 +139,7 @@ async def _select_around(ledger: Ledger, session: LoadedRuntime, arguments: GetE
     return [*before, anchor, *after]
 
 
-async def _find_range(call: ToolCall, session: LoadedRuntime, arguments: GetEvents) -> tuple[int, int]:
+async def _find_range(call: ToolCall, session: LoadedRuntime, arguments: ReadEvents) -> tuple[int, int]:
     """The sequence numbers between which the events lie, both excluded."""
     ledger, after, before = call.context.ledger, 0, session.session.last_seq + 1
     if arguments.wakeId is not None:
@@ -152,13 +152,13 @@ async def _find_range(call: ToolCall, session: LoadedRuntime, arguments: GetEven
     return after, before
 
 
-def _narrow_types(arguments: GetEvents) -> Sequence[str]:
+def _narrow_types(arguments: ReadEvents) -> Sequence[str]:
     if arguments.includeProcessed:
         return arguments.types
     return [name for name in (arguments.types or USER_TYPES) if name in USER_TYPES] or sorted(USER_TYPES)
 
 
-def _build_filter(session: LoadedRuntime, arguments: GetEvents) -> Accept:
+def _build_filter(session: LoadedRuntime, arguments: ReadEvents) -> Accept:
     processed, wake = session.record.wakes.processed_seq, arguments.wakeId
 
     def accept(event: Event) -> bool:
@@ -188,11 +188,11 @@ async def _require_wake(call: ToolCall, session: LoadedRuntime, wake: str) -> Wa
     return found
 
 
-async def _view(call: ToolCall, session: LoadedRuntime, events: Sequence[Event]) -> list[EventView]:
+async def _view(call: ToolCall, session: LoadedRuntime, events: Sequence[Event]) -> list[ShownEvent]:
     return view_events(events, await find_processing(call.context.ledger, session, events))
 
 
-async def _view_whole(ledger: Ledger, session: LoadedRuntime, event: Event) -> EventView:
+async def _view_whole(ledger: Ledger, session: LoadedRuntime, event: Event) -> ShownEvent:
     """An event that is read alone, with its long texts."""
     processed = (await find_processing(ledger, session, (event,))).get(event.seq)
     body = await _load_texts(ledger, event.body)
@@ -225,12 +225,12 @@ async def find_processing(ledger: Ledger, session: LoadedRuntime, events: Iterab
     return found
 
 
-def _describe(session: LoadedRuntime, views: Sequence[EventView]) -> dict[str, Any]:
+def _describe(session: LoadedRuntime, views: Sequence[ShownEvent]) -> dict[str, Any]:
     return {"sessionId": session.id, "count": len(views), "events": [view.json for view in views]}
 
 
 def _plan_next(
-    call: ToolCall, session: LoadedRuntime, arguments: GetEvents, views: Sequence[EventView], *, has_more: bool
+    call: ToolCall, session: LoadedRuntime, arguments: ReadEvents, views: Sequence[ShownEvent], *, has_more: bool
 ) -> dict[str, Any] | None:
     """The next part of the log, else an event that was shortened."""
     if not has_more or not views:
@@ -246,13 +246,13 @@ def _plan_next(
 
 
 def _suggest_following(
-    call: ToolCall, session: LoadedRuntime, views: Sequence[EventView], more: Mapping[str, Any]
+    call: ToolCall, session: LoadedRuntime, views: Sequence[ShownEvent], more: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     args = {"sessionId": session.id, "afterEventId": views[-1].json["id"], **more}
     return suggest(call.tools, "session_get_events", args, "Read the events after these.")
 
 
-def _suggest_whole(call: ToolCall, session: LoadedRuntime, views: Sequence[EventView]) -> dict[str, Any] | None:
+def _suggest_whole(call: ToolCall, session: LoadedRuntime, views: Sequence[ShownEvent]) -> dict[str, Any] | None:
     short = next((view for view in views if view.is_shortened), None)
     if short is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,7 +11,6 @@ from fidelio.clock import format_iso
 from fidelio.errors import EnvironmentProblem, SandboxError
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.runtime.navigation.listing import count_children
-from fidelio.runtime.navigation.paths import list_session_files
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, lift_fields
 from fidelio.runtime.navigation.verdicts import Verdict, find_verdict
 from fidelio.runtime.navigation.visibility import load_visible
@@ -24,10 +24,37 @@ from fidelio.runtime.shell.views import render_state
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, ToolCall, ToolResult
 from fidelio.runtime.tools.parameters import SessionParameters
+from fidelio.sandbox.model import RUNTIME_LINK
 
 # The mounts that every session has; the project and each vault are further ones.
 _MOUNTS = 5
 _SHOWN_WAKES = 10
+
+
+def _name_files(*names: str) -> Mapping[str, str]:
+    """Paths by the names of files in camel case: `shellHistoryMarkdown` is shell-history.md."""
+    return {_to_key(name): f"{RUNTIME_LINK}/{name}" for name in names}
+
+
+def _to_key(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    first, *rest = stem.split("-")
+    return first + "".join(word.capitalize() for word in rest) + ("Markdown" if kind == "md" else "")
+
+
+# The files that a session has from its first call of a tool on.
+_SESSION_FILES = _name_files(
+    *("session-runtime.json", "session-runtime.md", "managed-tools.json", "permissions.json", "permissions.md"),
+    *("permission-posture.json", "permission-posture.md", "environment.json", "vaults.json", "staged-substrate.json"),
+    *("shell-state.json", "shell-history.json", "shell-history.md", "shell-last-output.json", "shell-last-output.md"),
+    *("outcome.json", "outcome-grade.json", "outcome-grade.md", "outcome-repair.md", "outcome-evaluation.json"),
+    *("outcome-evaluation.md", "outcome-evaluations.json", "outcome-evaluations.md"),
+)
+# The files that it has from its first wake on.
+_WAKE_FILES = _name_files(
+    *("session-status.json", "event-feed.json", "event-feed.md", "wake-traces.json", "session-relations.json"),
+    *("agent-setup.json", "agent-setup.md", "skills.json"),
+)
 
 
 async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparation) -> ToolResult:
@@ -49,7 +76,7 @@ async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparat
 
 
 async def is_shell_busy(call: ToolCall, session: LoadedRuntime) -> bool:
-    """Whether a command runs in the shell. The record of a session that nobody works in does not know that one has ended."""
+    """Whether a command runs in the shell. A record does not know of an end that no call has looked for."""
     shell = session.record.shell
     if shell.running is None:
         return False
@@ -85,14 +112,14 @@ def _describe_session(call: ToolCall, session: LoadedRuntime, listed: ListedSess
 
 def _describe_pending(record: RuntimeRecord) -> dict[str, Any]:
     """What it waits for, and what waits for it."""
-    asked = [describe_request(approval) for approval in record.approvals.values() if approval.state == "open"]
+    requests = [describe_request(approval) for approval in record.approvals.values() if approval.state == "open"]
     custom = [{"id": call.id, "name": call.name} for call in record.wakes.blocking if call.state == "custom"]
     queued = [
         {"id": wake.id, "dueAt": format_iso(wake.due), "reason": wake.reason, "note": wake.note, "priority": wake.priority}
         for wake in sorted(record.wakes.queued, key=lambda wake: wake.due)[:_SHOWN_WAKES]
     ]
     return {
-        "pendingToolConfirmationRequests": asked,
+        "pendingToolConfirmationRequests": requests,
         "pendingCustomToolRequests": custom,
         "pendingEventCount": record.wakes.pending,
         "queuedWakes": queued,
@@ -151,3 +178,8 @@ def _find_next_step(
         return dict(verdict.next_step)
     args = {"sessionId": session.id, "wakeId": wake}
     return suggest(call.tools, "session_get_trace", args, "Read what its last wake did.") if wake else None
+
+
+def list_session_files(record: RuntimeRecord) -> dict[str, str]:
+    """The files that a session has now."""
+    return {**_SESSION_FILES, **(_WAKE_FILES if record.wakes.setup else {})}

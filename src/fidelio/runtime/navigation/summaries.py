@@ -53,7 +53,7 @@ def describe_listed(
 
 
 def find_relation(own: Session, other: Session) -> Relation | None:
-    """What the other session is to the own one."""
+    """What the other session is to the own."""
     if other.id == own.id:
         return "self"
     if other.parent == own.id:
@@ -64,7 +64,7 @@ def find_relation(own: Session, other: Session) -> Relation | None:
 
 
 def match_setup(own: RuntimeRecord, other: RuntimeRecord) -> bool | None:
-    """Whether both had the same setup at their last wake; None if one never had a wake."""
+    """Whether both had the same setup at their last wake; None if there is no setup to compare."""
     return own.wakes.setup == other.wakes.setup if own.wakes.setup and other.wakes.setup else None
 
 
@@ -117,7 +117,7 @@ def render_summary(
 
 
 def _fit(summary: dict[str, Any]) -> dict[str, Any]:
-    """Drop the longest texts until the summary has its size: escaped characters take several."""
+    """Drop the longest texts until the summary has its size: escaped characters are long."""
     for field in _LONG_FIELDS:
         if measure(summary) <= MAX_SUMMARY:
             return summary

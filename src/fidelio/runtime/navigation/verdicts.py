@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def find_verdict(
     record: RuntimeRecord, tools: Collection[str], *, now: int, session: str = "", shell_busy: bool | None = None
 ) -> Verdict:
-    """The verdict. `session`: the id that suggestions name, if it is another one. `shell_busy` None: as the record says."""
+    """The verdict. `session`: the id that suggestions name, if it is another. `shell_busy` None: as the record says."""
     busy = record.shell.running is not None if shell_busy is None else shell_busy
     return parse_verdict(read_verdict(record, shell_busy=busy, tools=frozenset(tools), now=now, session=session))
 

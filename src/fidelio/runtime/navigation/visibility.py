@@ -42,7 +42,7 @@ def may_read(own: RuntimeRecord, other: RuntimeRecord, networks: Networks) -> bo
 
 
 async def load_visible(call: ToolCall, session_id: str | None) -> LoadedRuntime:
-    """The named session, or the own; raises `ToolRefused` for one that this session may not read."""
+    """The named session, or the own; raises `ToolRefused` if this session may not read it."""
     if session_id is None or session_id == call.session.id:
         return call.session
     try:

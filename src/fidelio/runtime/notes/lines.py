@@ -1,4 +1,4 @@
-"""Format of notes: one line each, `[tag] key=value … nextTool=… nextArgs=… nextWhy=…`. Pure.
+"""Format of notes: a line each, `[tag] key=value … nextTool=… nextArgs=… nextWhy=…`. Pure.
 
 Values come from users, files and other sessions. So each stays on its line and cannot close the block that the notes stand in:
 a value that is not a plain word is a JSON string, in which `<` is escaped.
@@ -34,16 +34,16 @@ class Note(msgspec.Struct, frozen=True):
 
 def render(notes: Sequence[Note], tools: frozenset[str]) -> tuple[str, ...]:
     """The lines of the notes in their order, within the bound for all of them."""
-    kept = list(notes)
+    left = list(notes)
     for length in _LENGTHS:
-        lines = _render_all(kept, tools, length)
+        lines = _render_all(left, tools, length)
         if _count(lines) <= MAX_CHARACTERS:
             return lines
     for tag in (*_DISPENSABLE, *(note.tag for note in reversed(notes))):
-        while any(note.tag == tag for note in kept):
+        while any(note.tag == tag for note in left):
             # The last of several is the least useful.
-            kept.remove(next(note for note in reversed(kept) if note.tag == tag))
-            lines = _render_all(kept, tools, _LENGTHS[-1])
+            left.remove(next(note for note in reversed(left) if note.tag == tag))
+            lines = _render_all(left, tools, _LENGTHS[-1])
             if _count(lines) <= MAX_CHARACTERS:
                 return lines
     return ()

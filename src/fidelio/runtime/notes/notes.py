@@ -64,7 +64,7 @@ class NoteSubject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_notes(subject: NoteSubject) -> tuple[str, ...]:
-    """The notes of a wake, one line each, in their order."""
+    """The notes of a wake, a line each, in their order."""
     verdict = _find_verdict(subject)
     notes = (
         *_note_grade(subject),

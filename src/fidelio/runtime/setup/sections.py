@@ -75,7 +75,7 @@ def describe_model(record: RuntimeRecord, definition: AgentDefinition) -> Items:
 
 
 def describe_prompt(sections: Mapping[str, str], session: str) -> Items:
-    """Digests of the parts of the system text. The id of the session and learned memory make no difference."""
+    """Digests of the sections of the system text. The id of the session and learned memory make no difference."""
     own = {name: text for name, text in sections.items() if name not in _COVERED}
     return {name: _digest(drop_managed(text).replace(session, "")) for name, text in own.items()}
 
@@ -87,7 +87,7 @@ def describe_bootstrap(files: Iterable[BootstrapText]) -> Items:
 def describe_memory(files: Iterable[BootstrapText]) -> Items:
     """What was learned: the managed sections of the bootstrap files."""
     found = {file.name: _MANAGED.findall(file.text) for file in files}
-    return {name: _digest("\n".join(parts)) for name, parts in found.items() if parts}
+    return {name: _digest("\n".join(learned)) for name, learned in found.items() if learned}
 
 
 def drop_managed(text: str) -> str:

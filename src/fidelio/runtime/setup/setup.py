@@ -1,4 +1,4 @@
-"""Setup of a session: the fingerprint of everything that decides how its agent works, with one section for each kind of thing.
+"""Setup of a session: the fingerprint of everything that decides how its agent works, with a section for each kind of thing.
 
 A wake computes it and stores it as a document of the session, so that other sessions can compare theirs with it without
 loading what it was made from. It is never read back to decide how the agent works.
@@ -75,7 +75,7 @@ async def describe_setup(
     bootstrap: Sequence[s.BootstrapText] = (),
     skills: Sequence[s.SkillEntry] = (),
 ) -> Setup:
-    """The setup of a session. `prompt_sections` are the parts of the system text, `bootstrap` and `skills` what it is given."""
+    """The setup of a session. `prompt_sections`, `bootstrap` and `skills` are what its prompt consists of."""
     record, definition = session.record, agent.definition
     environment = (await load_environment(context, record.environment, record.environment_version)).environment
     items: dict[str, s.Items] = {
@@ -98,13 +98,13 @@ def build_setup(items: Mapping[str, s.Items], memory: s.Items) -> Setup:
 
 
 def setup_document(session_id: str, setup: Setup) -> PutDocument:
-    """The document that a wake commits when the setup, or what was learned, differs from the stored one."""
+    """The document that a wake commits when the setup, or what was learned, differs from what is stored."""
     text = msgspec.json.encode(setup, order="sorted").decode()
     return PutDocument(space=_space(session_id), path=PATH, text=text)
 
 
 async def load_setup(context: RuntimeContext, session_id: str) -> Setup | None:
-    """The setup of a session at its last wake; None if it never had one."""
+    """The setup of a session at its last wake; None if it has had no wake."""
     document = await context.ledger.document(_space(session_id), PATH)
     if document is None or document.text is None:
         return None
@@ -114,7 +114,7 @@ async def load_setup(context: RuntimeContext, session_id: str) -> Setup | None:
 
 
 def compare_setups(own: Setup, other: Setup) -> dict[str, Any]:
-    """Name the sections that differ, and in each the items that only one of the two has or that differ."""
+    """Name the sections that differ, and in each the items that differ or that only a single side has."""
     changed = [name for name in SECTION_NAMES if own.sections[name] != other.sections[name]]
     return {
         "sameSetup": own.fingerprint == other.fingerprint,
