@@ -14,12 +14,13 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 import msgspec
 
 from fidelio.errors import Command, Hint, SandboxLost, SandboxUnavailable
-from fidelio.sandbox.host.frames import FrameProtocol
+from fidelio.sandbox.host.frames import FrameProtocol, OnReply, settle
 from fidelio.sandbox.launch import LaunchCommand, build_launch, python_inside
 from fidelio.sandbox.launch.library import LIBRARY
 from fidelio.sandbox.model import ActionError, ActionResult, LevelReport, SandboxSpec
@@ -55,7 +56,7 @@ class SandboxProcess(FrameProtocol):
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._number = 0
-        self._replies: dict[int, asyncio.Future[bytes]] = {}
+        self._waiting: dict[int, OnReply] = {}
         # Why no requests are taken any more; empty while the sandbox lives.
         self._lost = ""
         # The process that was started has ended; no process has its standard error open; the connection or the process ended.
@@ -115,13 +116,17 @@ class SandboxProcess(FrameProtocol):
     def send(self, payload: bytes | bytearray) -> asyncio.Future[bytes]:
         """Send a request. The reply fails with `SandboxLost` if the sandbox ends before it."""
         reply: asyncio.Future[bytes] = self._loop.create_future()
-        if self._lost:
-            reply.set_exception(self._make_error())
-            return reply
-        self._number += 1
-        self._replies[self._number] = reply
-        self.send_frame(self._number, payload)
+        self.request(payload, partial(settle, reply))
         return reply
+
+    def request(self, payload: bytes | bytearray, on_reply: OnReply) -> None:
+        """Send a request. `on_reply` gets the reply, or `SandboxLost` if the sandbox ends before it."""
+        if self._lost:
+            on_reply(self._make_error())
+            return
+        self._number += 1
+        self._waiting[self._number] = on_reply
+        self.send_frame(self._number, payload)
 
     async def close(self) -> None:
         """End the sandbox and everything inside. Returns when nothing of it is left."""
@@ -135,19 +140,17 @@ class SandboxProcess(FrameProtocol):
         await self._ended.wait()
 
     def frame_received(self, number: int, payload: bytes | bytearray) -> None:
-        reply = self._replies.pop(number, None)
-        if reply is None:
+        on_reply = self._waiting.pop(number, None)
+        if on_reply is None:
             self._distrust("a reply to a request that was not made")
             return
         try:
             _REPLY.decode(payload)
         except (msgspec.MsgspecError, RecursionError):
-            self._replies[number] = reply
+            self._waiting[number] = on_reply
             self._distrust("a reply that is not valid")
             return
-        # A caller that does not wait any more has cancelled it.
-        if not reply.done():
-            reply.set_result(bytes(payload))
+        on_reply(bytes(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the signature is asyncio's
         self._lose("The sandbox ended unexpectedly.")
@@ -181,10 +184,9 @@ class SandboxProcess(FrameProtocol):
             # pid 1 ends with its connection, and the kernel ends the rest.
             self.transport.abort()
         self._loop.call_later(_END_SECONDS, self._kill)
-        replies, self._replies = self._replies, {}
-        for reply in replies.values():
-            if not reply.done():
-                reply.set_exception(self._make_error())
+        waiting, self._waiting = self._waiting, {}
+        for on_reply in waiting.values():
+            on_reply(self._make_error())
 
     def _make_error(self) -> SandboxLost:
         return SandboxLost(self._lost, remedy=_LOST_REMEDY)

@@ -16,6 +16,7 @@ from fidelio.errors import SandboxLost
 from fidelio.home import Home
 from fidelio.sandbox.directory import create_directory
 from fidelio.sandbox.host.client import SandboxClient, open_link
+from fidelio.sandbox.host.frames import OnReply
 from fidelio.sandbox.host.host import HostOptions, SandboxHost
 from fidelio.sandbox.host.pool import LaunchedProcess
 from fidelio.sandbox.model import LevelReport, SandboxSpec
@@ -33,21 +34,19 @@ class FakeProcess:
         self.hold = False
         self.raw_reply: bytes | None = None
         self.is_closed = asyncio.Event()
-        self._held: list[tuple[asyncio.Future[bytes], bytes]] = []
+        self._held: list[tuple[OnReply, bytes]] = []
 
-    def send(self, payload: bytes | bytearray) -> asyncio.Future[bytes]:
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    def request(self, payload: bytes | bytearray, on_reply: OnReply) -> None:
         answer = self._answer(bytes(payload))
         if self.hold and b"inspect_persistent_shell" not in payload:
-            self._held.append((reply, answer))
+            self._held.append((on_reply, answer))
         else:
-            asyncio.get_running_loop().call_soon(_settle, reply, answer)
-        return reply
+            asyncio.get_running_loop().call_soon(on_reply, answer)
 
     def release(self) -> None:
         held, self._held = self._held, []
-        for reply, answer in held:
-            _settle(reply, answer)
+        for on_reply, answer in held:
+            on_reply(answer)
 
     async def close(self) -> None:
         self.die()
@@ -58,10 +57,8 @@ class FakeProcess:
     def die(self) -> None:
         self.is_closed.set()
         held, self._held = self._held, []
-        for reply, _ in held:
-            if not reply.done():
-                reply.set_exception(SandboxLost("It died."))
-                reply.exception()
+        for on_reply, _ in held:
+            on_reply(SandboxLost("It died."))
 
     def _answer(self, payload: bytes) -> bytes:
         if b"inspect_persistent_shell" in payload:
@@ -72,11 +69,6 @@ class FakeProcess:
             return b'{"ok": false, "error": {"code": "bad_request", "message": "not JSON"}}'
         self.requests.append(request)
         return self.raw_reply or json.dumps({"ok": True, "output": {"echo": request["arguments"]}}).encode()
-
-
-def _settle(reply: asyncio.Future[bytes], answer: bytes) -> None:
-    if not reply.done():
-        reply.set_result(answer)
 
 
 class FakeLauncher:

@@ -101,6 +101,27 @@ async def test_a_busy_sandbox_is_never_closed_and_all_busy_refuses_with_the_limi
 
 
 @proves("sandbox.pool-busy")
+@pytest.mark.parametrize("gives_up", ["timeout", "cancelled"])
+async def test_a_sandbox_is_at_work_until_it_replies_also_if_the_caller_has_given_up(gives_up: str) -> None:
+    harness = PoolHarness(live=1)
+    await harness.use(0)
+    harness.launcher.of("s_0").hold = True
+    waiting = asyncio.create_task(harness.sandboxes.call(spec(0), "run_shell", {}, timeout=0 if gives_up == "timeout" else 60))
+    await asyncio.sleep(0)
+    if gives_up == "cancelled":
+        waiting.cancel()
+    with pytest.raises(SandboxLost if gives_up == "timeout" else asyncio.CancelledError):
+        await waiting
+
+    with pytest.raises(SandboxesBusy):
+        await harness.use(1)
+
+    harness.launcher.of("s_0").release()
+    await harness.use(1)
+    assert harness.live() == {"s_1"}
+
+
+@proves("sandbox.pool-busy")
 async def test_a_sandbox_that_does_not_describe_its_shell_is_not_closed_for_another() -> None:
     harness = PoolHarness(live=1)
     await harness.use(0)

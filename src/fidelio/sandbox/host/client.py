@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from fidelio.errors import Command, Hint, SandboxLost, SandboxUnavailable
 from fidelio.home import Home
 from fidelio.locks import KeyedLock
-from fidelio.sandbox.host.frames import FrameProtocol
+from fidelio.sandbox.host.frames import FrameProtocol, settle
 from fidelio.sandbox.host.operations import (
     NOTICE,
     Attach,
@@ -268,8 +269,10 @@ class LocalSandboxes(Sandboxes):
     ) -> ActionResult:
         payload = _REQUEST.encode({"action": action, "arguments": arguments})
         live = self._pool.find_same(spec) or (await self._pool.attach(spec))[0]
-        reply = await _wait_for_reply(live.send(payload), timeout)
-        return _decode_result(reply)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        live.request(payload, partial(settle, reply))
+        answer = await _wait_for_reply(reply, timeout)
+        return _decode_result(answer)
 
     async def state(self, session: str) -> SandboxState | None:
         live = self._pool.find(session)

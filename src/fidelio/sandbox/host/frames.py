@@ -8,11 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
 
+from fidelio.errors import SandboxError
 from fidelio.sandbox.inside.frames import HEADER, MAX_PAYLOAD
 
 # Most requests and replies fit and arrive in one read. A larger frame gets a buffer of its own size. Unused pages cost nothing.
 _BUFFER_BYTES = 256 << 10
+
+# Gets the reply to a request, or why there will be none. A callback, because forwarding a reply through a future would take
+# another turn of the event loop.
+OnReply: TypeAlias = Callable[[bytes | SandboxError], None]
+
+
+def settle(future: asyncio.Future[bytes], reply: bytes | SandboxError) -> None:
+    """Give a reply to whoever waits for the future. A caller that does not wait any more has cancelled it."""
+    if future.done():
+        return
+    if isinstance(reply, SandboxError):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
 
 
 class FrameProtocol(asyncio.BufferedProtocol):

@@ -19,6 +19,7 @@ from fidelio.errors import SandboxError, SandboxesBusy, SandboxUnavailable
 from fidelio.ids import new_id
 from fidelio.locks import KeyedLock
 from fidelio.retry import cancel_tasks
+from fidelio.sandbox.host.frames import OnReply, settle
 from fidelio.sandbox.model import ActionResult, Ending, EndReason, Level, SandboxSpec, SandboxState
 
 # How long the process inside may take to describe its shell. It does nothing else meanwhile.
@@ -32,8 +33,8 @@ _RESULT = msgspec.json.Decoder(ActionResult)
 class SandboxProcessPort(Protocol):
     """What the pool needs of the process of a sandbox."""
 
-    def send(self, payload: bytes | bytearray) -> asyncio.Future[bytes]:
-        """Send a request. The reply fails with `SandboxLost` if the process ends before it."""
+    def request(self, payload: bytes | bytearray, on_reply: OnReply) -> None:
+        """Send a request. `on_reply` gets the reply, or `SandboxLost` if the process ends before it."""
 
     async def close(self) -> None:
         """End the process and everything inside. Returns when nothing of it is left."""
@@ -83,25 +84,27 @@ class LiveSandbox:
         self.closing: asyncio.Task[None] | None = None
         self._clock = clock
 
-    def send(self, payload: bytes | bytearray) -> asyncio.Future[bytes]:
-        """Send a request of a caller. This counts as use of the sandbox."""
-        reply = self.launched.process.send(payload)
+    def request(self, payload: bytes | bytearray, on_reply: OnReply) -> None:
+        """Send a request of a caller. The sandbox is in use until the reply, whether the caller waits for it or not."""
         self.used_at = self._clock()
         self.pending += 1
         self.pending_bytes += len(payload)
-        reply.add_done_callback(partial(self._settle, len(payload)))
-        return reply
 
-    def _settle(self, size: int, _: asyncio.Future[bytes]) -> None:
-        self.pending -= 1
-        self.pending_bytes -= size
-        self.used_at = self._clock()
+        def end(reply: bytes | SandboxError) -> None:
+            self.pending -= 1
+            self.pending_bytes -= len(payload)
+            self.used_at = self._clock()
+            on_reply(reply)
+
+        self.launched.process.request(payload, end)
 
     async def inspect_shell(self) -> ShellUse | None:
         """The state of the shell; None if the process inside does not say. A level without shells has none that is alive."""
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.launched.process.request(_INSPECT_SHELL, partial(settle, reply))
         try:
             async with asyncio.timeout(_INSPECT_SECONDS):
-                result = _RESULT.decode(await self.launched.process.send(_INSPECT_SHELL))
+                result = _RESULT.decode(await reply)
             return msgspec.convert(result.output, ShellUse) if result.ok else ShellUse()
         except (TimeoutError, SandboxError, msgspec.MsgspecError, RecursionError):
             return None

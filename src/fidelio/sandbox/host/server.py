@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from fidelio.errors import FidelioError, SandboxUnavailable
+from fidelio.errors import FidelioError, SandboxError, SandboxUnavailable
 from fidelio.retry import cancel_tasks
 from fidelio.sandbox.host.client import read_peer_user
 from fidelio.sandbox.host.frames import FrameProtocol
@@ -168,16 +168,16 @@ class HostConnection(FrameProtocol):
     def _forward(self, live: LiveSandbox, number: int, payload: bytes | bytearray) -> None:
         self._received += 1
         self._pending += 1
-        live.send(payload).add_done_callback(partial(self._forward_reply, number))
+        live.request(payload, partial(self._forward_reply, number))
         if self._pending >= _MAX_PENDING or live.pending_bytes > _MAX_PENDING_BYTES:
             self._adjust_reading()
 
-    def _forward_reply(self, number: int, reply: asyncio.Future[bytes]) -> None:
+    def _forward_reply(self, number: int, reply: bytes | SandboxError) -> None:
         self._pending -= 1
         transport = self.transport
-        # A reply that fails belongs to a sandbox that has ended; its end closes the connection.
-        if not reply.cancelled() and reply.exception() is None and transport is not None and not transport.is_closing():
-            self.send_frame(number, reply.result())
+        # Without a reply the sandbox has ended; its end closes the connection.
+        if not isinstance(reply, SandboxError) and transport is not None and not transport.is_closing():
+            self.send_frame(number, reply)
             if transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
                 transport.abort()
         if self._is_paused:
