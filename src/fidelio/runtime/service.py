@@ -22,7 +22,10 @@ from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
+from fidelio.runtime.schedules import cancel_schedule, set_schedule
 from fidelio.runtime.sessions import AgentSession, Sending, create_session, describe_session, session_namespace
+from fidelio.runtime.snapshots.restoring import restore_snapshot
+from fidelio.runtime.snapshots.snapshots import diff_snapshot, list_snapshots
 from fidelio.runtime.stores import find_store, open_store, refuse_store
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
@@ -113,6 +116,29 @@ class RuntimeService:
             return None if current.record.is_archived else SessionDecision(None, events=(event,))
 
         await self.context.unit.update(session, archive)
+
+    async def set_schedule(self, session: str, name: str, every_seconds: int, note: str = "", *, by: str) -> None:
+        """Wake a session every so many seconds, at least 60. The same name replaces a schedule. Only a person may."""
+        await set_schedule(self.context, session, name, every_seconds, note, by=by)
+
+    async def cancel_schedule(self, session: str, name: str, *, by: str) -> None:
+        """End a schedule of a session. Only a person may."""
+        await cancel_schedule(self.context, session, name, by=by)
+
+    async def list_snapshots(self, session: str) -> list[dict[str, Any]]:
+        """The snapshots of the workspace of a session, newest first: `snapshotId`, `wakeId`, `takenAt`, `files`, `bytes`."""
+        return await list_snapshots(self.context, session)
+
+    async def diff_snapshot(self, session: str, snapshot: str, other: str | None = None) -> dict[str, Any]:
+        """What has changed from a snapshot to another one, or to the present state: `changes` of `path` and `kind`."""
+        return await diff_snapshot(self.context, session, snapshot, other)
+
+    async def restore_snapshot(self, session: str, snapshot: str, *, by: str, discard: bool = False) -> dict[str, Any]:
+        """Make the workspace of an idle session what it was; its sandbox is stopped. Only a person may.
+
+        The present state becomes a snapshot first. `discard`: also if it is too large for one.
+        """
+        return await restore_snapshot(self.context, session, snapshot, by=by, discard=discard)
 
     async def load(self, session: str) -> LoadedRuntime:
         return await self.context.unit.load(session)

@@ -34,6 +34,7 @@ from fidelio.runtime.memory.learning_files import write_learnings
 from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.navigation.context import ContextBudget
 from fidelio.runtime.setup.setup import Setup
+from fidelio.runtime.snapshots.snapshots import store_snapshot
 from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
@@ -169,6 +170,7 @@ class _Wake:
             return False
         self._id = new_id("wake_")
         self._setup = await Beginning(self._updates, prepared).commit(self._id, plan)
+        await store_snapshot(self._updates, self._id)
         return True
 
     async def _work(self, prepared: Prepared) -> None:
