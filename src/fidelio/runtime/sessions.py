@@ -18,7 +18,8 @@ from fidelio.ledger.unit_of_work import CommittedSession, SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.environments.service import Environments
-from fidelio.runtime.outcomes.parsing import parse_outcome
+from fidelio.runtime.outcomes.decisions import plan_outcome
+from fidelio.runtime.outcomes.parsing import Author
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.stores import refuse_store
@@ -130,7 +131,7 @@ class Sending:
         if not events or len(events) > MAX_SENT:
             raise UsageProblem(f"{len(events)} events were sent.", remedy=f"Send 1 to {MAX_SENT}.")
         loaded = await self._load(session)
-        checked = [self._check(loaded, event, by) for event in events]
+        checked = [await self._check(loaded, event, by, channel) for event in events]
         sent: list[Event] = []
         for new, blobs in checked:
             if new.type == e.USER_CONFIRMATION:
@@ -152,7 +153,9 @@ class Sending:
             )
         return loaded
 
-    def _check(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str) -> tuple[NewEvent, tuple[bytes, ...]]:
+    async def _check(
+        self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str, channel: str
+    ) -> tuple[NewEvent, tuple[bytes, ...]]:
         type_ = event.get("type")
         if type_ == e.USER_MESSAGE:
             stored = store_content(check_content(event.get("content"), "The message"))
@@ -164,7 +167,9 @@ class Sending:
         if type_ == e.USER_TOOL_RESULT:
             return self._check_result(loaded, event, by)
         if type_ == e.USER_OUTCOME:
-            defined = parse_outcome(event, author="person", by=by)
+            # What another agent sends is no person's outcome.
+            author: Author = "agent" if channel == "relayed" else "person"
+            defined = await plan_outcome(loaded, event, author=author, by=by)
             return NewEvent(type=type_, body=defined.body, actor=by), ()
         raise UsageProblem(f"{type_!r:.80} cannot be sent.", remedy=f"Send one of: {', '.join(_TYPES)}.")
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.shell import describe_posture, read_first_alternatives
 from fidelio.runtime.shell.live import CurrentCommand, LiveShell
-from fidelio.runtime.shell.plans import describe_plans, find_status
+from fidelio.runtime.shell.plans import describe_plans, describe_posture, find_status, read_first_alternatives
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES
 from fidelio.toolkit import read_arguments
 from tests.runtime.shell.strategies import LIVE, RECORDS, fold_all

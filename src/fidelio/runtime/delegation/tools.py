@@ -110,7 +110,7 @@ async def _run_child(call: ToolCall, arguments: SessionRunChild, _: Preparation)
     child, reason = await _wait(call, child, first + arguments.maxCycles)
     wakes = child.record.wakes
     response = await _read_response(call, child)
-    listed = describe_listed(call.session, child.session, child.record, call.tools, now=call.context.clock())
+    listed = describe_listed(call.session, child.session, child.record, now=call.context.clock())
     output = {
         "parentSessionId": call.session.id,
         "childSession": render_summary(listed, 0, call.tools),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fidelio.ledger.ranking import MAX_WORDS
+from fidelio.ledger.bm25 import MAX_WORDS
 from fidelio.ledger.search import tokenize
 
 # Terms that are searched for; each is counted in the index, in about 0.15 ms.

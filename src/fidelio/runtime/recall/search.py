@@ -101,6 +101,8 @@ class _Search:
             sessions=sessions,
             parents=parents,
             without=() if self._scope.include_current and self._scope.lineage is None else (own.id,),
+            # Learnings count more than events, so they must not be crowded out by them.
+            favoured=() if store is None else (store.id,),
             namespaces=tuple(namespaces),
             record={"agent": record.agent, "project": record.project},
             types=types,

@@ -15,6 +15,9 @@ from fidelio.errors import BadRecord, SandboxError, SessionNotFound, ToolRefused
 from fidelio.runtime.durable_shell import CommandRecord, ShellRecord
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.files import describe_command_policy
+from fidelio.runtime.navigation.context import load_pressure
+from fidelio.runtime.outcomes.verdicts import find_gate_step, read_verdict
+from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.shell.commands import build_result
 from fidelio.runtime.shell.history import CommandOutput, find_command, list_commands, load_output
 from fidelio.runtime.shell.live import (
@@ -134,13 +137,17 @@ async def _describe(call: ToolCall, arguments: SessionParameters, _: Preparation
         "lastCommandPreview": render_line(shell.last) if shell.last is not None else None,
         "commandPolicy": describe_command_policy(call.spec),
         "shellReadFirstAlternatives": alternatives,
-        # Filled by the runtime of agents.
-        "contextPressure": None,
-        "outcomeEvaluation": None,
-        "nextOutcomeStep": None,
+        "contextPressure": await load_pressure(call.context, target.session, call.tools),
+        **_describe_outcome(call, record, target.live),
         "requiresOutcomePass": False,
     }
     return build_result(output, target.found)
+
+
+def _describe_outcome(call: ToolCall, record: RuntimeRecord, live: LiveShell | None) -> dict[str, Any]:
+    is_busy, now = live is not None and live.busy, call.context.clock()
+    verdict = read_verdict(record, shell_busy=is_busy, tools=call.tools, now=now)
+    return {"outcomeEvaluation": verdict, "nextOutcomeStep": find_gate_step(verdict, call.tools)}
 
 
 async def _list_history(call: ToolCall, arguments: ShellHistory, _: Preparation) -> ToolResult:

@@ -18,8 +18,11 @@ from fidelio.runtime.memory.tools import IMPLEMENTATIONS as MEMORY_IMPLEMENTATIO
 from fidelio.runtime.navigation.tools import IMPLEMENTATIONS as NAVIGATION_IMPLEMENTATIONS
 from fidelio.runtime.outcomes.tools import IMPLEMENTATIONS as OUTCOME_IMPLEMENTATIONS
 from fidelio.runtime.permissions.tools import PERMISSION_IMPLEMENTATIONS
+from fidelio.runtime.recall.tools import IMPLEMENTATIONS as RECALL_IMPLEMENTATIONS
 from fidelio.runtime.resources import IMPLEMENTATIONS as RESOURCE_IMPLEMENTATIONS
-from fidelio.runtime.shell import IMPLEMENTATIONS as SHELL_IMPLEMENTATIONS
+from fidelio.runtime.shell.commands import COMMAND_IMPLEMENTATIONS
+from fidelio.runtime.shell.control import CONTROL_IMPLEMENTATIONS
+from fidelio.runtime.shell.reading import READING_IMPLEMENTATIONS
 from fidelio.runtime.skills.tools import IMPLEMENTATIONS as SKILL_IMPLEMENTATIONS
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
 from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
@@ -32,12 +35,15 @@ ExtraTool: TypeAlias = tuple[ToolDefinition, Implementation]
 NO_EXTRA: Mapping[str, ExtraTool] = {}
 IMPLEMENTATIONS: Mapping[str, Implementation] = {
     **FILE_IMPLEMENTATIONS,
-    **SHELL_IMPLEMENTATIONS,
+    **READING_IMPLEMENTATIONS,
+    **CONTROL_IMPLEMENTATIONS,
+    **COMMAND_IMPLEMENTATIONS,
     **RESOURCE_IMPLEMENTATIONS,
     **PERMISSION_IMPLEMENTATIONS,
     **NAVIGATION_IMPLEMENTATIONS,
     **OUTCOME_IMPLEMENTATIONS,
     **MEMORY_IMPLEMENTATIONS,
+    **RECALL_IMPLEMENTATIONS,
     **SKILL_IMPLEMENTATIONS,
     **DELEGATION_IMPLEMENTATIONS,
     **META_IMPLEMENTATIONS,

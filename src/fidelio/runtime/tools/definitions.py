@@ -11,6 +11,7 @@ from fidelio.runtime.delegation.definitions import DEFINITIONS as DELEGATION_TOO
 from fidelio.runtime.memory.definitions import DEFINITIONS as MEMORY_TOOLS
 from fidelio.runtime.navigation.definitions import DEFINITIONS as NAVIGATION_TOOLS
 from fidelio.runtime.outcomes.definitions import DEFINITIONS as OUTCOME_TOOLS
+from fidelio.runtime.recall.definitions import DEFINITIONS as RECALL_TOOLS
 from fidelio.runtime.skills.definitions import DEFINITIONS as SKILL_TOOLS
 from fidelio.runtime.tools import parameters as p
 from fidelio.runtime.tools.meta_definitions import META_TOOLS
@@ -306,6 +307,7 @@ RUNTIME_TOOLS: tuple[Tool, ...] = (
     *NAVIGATION_TOOLS,
     *OUTCOME_TOOLS,
     *MEMORY_TOOLS,
+    *RECALL_TOOLS,
     *SKILL_TOOLS,
     *DELEGATION_TOOLS,
 )

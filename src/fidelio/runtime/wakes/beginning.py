@@ -15,6 +15,7 @@ from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import join_texts, store_content
+from fidelio.runtime.wakes.hints import gather_notes
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.prompt import describe_reasons, describe_rejected, render_notes, text_block
 from fidelio.runtime.wakes.rules import Answered, Fresh
@@ -35,7 +36,7 @@ class Beginning:
     async def commit(self, wake: str, plan: Fresh | Answered) -> Setup | None:
         """Commit it; the setup, if it was looked at."""
         if isinstance(plan, Answered):
-            await self._updates.commit(ending.start_wake(wake, {"summary": "Answers have arrived.", "resumes": True}))
+            await self._go_on(wake)
             return None
         received = await self._load_pending()
         wakes, now = self._updates.record.wakes, self._context.clock()
@@ -69,6 +70,13 @@ class Beginning:
         remedy = "Set the price in models.yaml of the home, or limit tokens."
         return (event(e.SESSION_NOTICE, {"message": text, "remedy": remedy, "wake_id": wake}),)
 
+    async def _go_on(self, wake: str) -> None:
+        """Begin a wake that continues a turn. Only what was wrong with a directive is told in between."""
+        lines = describe_rejected(self._updates.record.wakes.rejected)
+        stored = store_content([text_block("\n".join(lines))] if lines else [])
+        body = {"summary": "Answers have arrived.", "resumes": True, "input": stored.content}
+        await self._updates.commit(ending.start_wake(wake, body, stored.digests), blobs=stored.blobs)
+
     async def _load_pending(self) -> tuple[Event, ...]:
         record = self._updates.record
         if not record.wakes.pending:
@@ -94,9 +102,15 @@ class Beginning:
         )
 
     async def _build_notes(self, received: tuple[Event, ...], setup: Setup) -> tuple[str, ...]:
-        assert received is not None
-        assert setup is not None
-        return ()
+        defined = [item.body.get("title", "") for item in received if item.type == e.USER_OUTCOME]
+        return await gather_notes(
+            self._context,
+            self._updates.loaded,
+            self._prepared,
+            message=newest_message(received),
+            outcome=defined[-1] if defined else "",
+            setup=setup.fingerprint,
+        )
 
 
 def _take_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:

@@ -17,7 +17,7 @@ from fidelio.runtime.navigation.context import ContextBudget, budget_document
 from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
 from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.wakes import ending
-from fidelio.runtime.wakes.directive import CustomToolRequest, ParsedReply
+from fidelio.runtime.wakes.directive import CustomToolRequest, Directive, ParsedReply
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.record import QueuedWake
 from fidelio.runtime.wakes.rules import REVISION, plan_continuation
@@ -34,7 +34,8 @@ class Finish:
 
     async def commit(self, wake: str, reply: ParsedReply, budget: ContextBudget) -> None:
         updates, directive = self._updates, reply.directive
-        if directive.custom_tool is not None and await self._ask_caller(wake, directive.custom_tool):
+        if directive.custom_tool is not None:
+            await self._ask_caller(wake, directive, directive.custom_tool)
             return
         context, now = updates.context, updates.context.clock()
         after = plan_continuation(updates.record, updates.loaded.id, directive, now=now)
@@ -78,15 +79,20 @@ class Finish:
         tools = self._prepared.tools
         return await evaluate(updates.context, replace(updates.loaded, record=record), wake=wake, grade=grade, tools=tools)
 
-    async def _ask_caller(self, wake: str, request: CustomToolRequest) -> bool:
-        """Pause for a custom tool that the directive names."""
+    async def _ask_caller(self, wake: str, directive: Directive, request: CustomToolRequest) -> None:
+        """Pause for a custom tool that the directive names. What else it asks for is kept; the result continues the turn."""
+        updates = self._updates
+        after = plan_continuation(
+            updates.record, updates.loaded.id, replace(directive, outcome="sleep"), now=updates.context.clock()
+        )
+        learned = await plan_learnings(updates.context, updates.loaded, directive.learnings, wake=wake)
         name = new_id("toolu_", 20)
         stored = store_text(json_text(dict(request.input)))
         body = {"id": name, "name": request.name, "input": stored.body, "wake_id": wake}
         use = NewEvent(type=e.CUSTOM_TOOL_USE, body=body, actor="agent", id=name, blobs=stored.digests)
-        await self._updates.commit([use], blobs=stored.blobs)
-        await self._updates.pause(wake)
-        return True
+        events = [use, *ending.queue_wakes(after.queued, wake), *learned.events]
+        await updates.commit(events, blobs=stored.blobs, requests=learned.requests, linked=learned.linked)
+        await updates.pause(wake, rejected=(*after.rejected, *learned.rejected))
 
 
 def _revise(judged: EvaluationRun, wake: str, *, now: int) -> tuple[QueuedWake, ...]:

@@ -113,7 +113,7 @@ class WakeUpdates:
         due = find_next(self.record.wakes)
         return None if due is None else max(due, earliest)
 
-    async def pause(self, wake: str) -> bool:
+    async def pause(self, wake: str, rejected: Sequence[str] = ()) -> bool:
         """End the wake until the calls that wait are answered; False if the last result has arrived meanwhile."""
 
         def build(record: RuntimeRecord) -> SessionDecision[None] | None:
@@ -125,7 +125,9 @@ class WakeUpdates:
             expiries = [approval.expires for approval in record.approvals.values() if approval.tool_use in blocking]
             events = (
                 *(noted for _, noted in opened),
-                ending.end_wake(wake, "blocked", continues=wakes.continues, extensions=wakes.extensions),
+                ending.end_wake(
+                    wake, "blocked", continues=wakes.continues, extensions=wakes.extensions, rejected=list(rejected)
+                ),
                 ending.go_idle(wake, "requires_action", "It waits for an answer.", blocking=blocking),
             )
             jobs = ending.wake_job(self.loaded.id, min(expiries, default=None))
