@@ -265,7 +265,7 @@ def test_an_entry_has_at_most_2400_characters(texts: Sequence[str], next_step: b
     found = describe_listed(own, blank_session("s_other", "runtime"), record, now=0)
     step = {"tool": "outcome_define", "args": {"title": goal * 3}} if next_step else None
 
-    shown = render_summary(found, 3, step, ALL)
+    shown = render_summary(found, 3, ALL, next_outcome_step=step)
 
     assert len(msgspec.json.encode(shown).decode()) <= MAX_SUMMARY
     assert shown.keys() >= LIFTED | {"sessionId"}

@@ -14,9 +14,10 @@ from fidelio.clock import format_iso
 from fidelio.ledger.unit_of_work import CommittedSession
 from fidelio.runtime.artifacts.model import RuntimeFile, SandboxFacts, Subject, render_files
 from fidelio.runtime.artifacts.outcome_files import OUTCOME_FILES
-from fidelio.runtime.artifacts.writing import has_file, runtime_directory, write_files
+from fidelio.runtime.artifacts.writing import write_files
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.files import describe_mounts
+from fidelio.runtime.navigation.own_files import has_file, runtime_directory
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.permissions.posture import describe_permissions
 from fidelio.runtime.record import RuntimeRecord

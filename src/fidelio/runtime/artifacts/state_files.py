@@ -18,10 +18,11 @@ from fidelio.ledger.model import Event, Session
 from fidelio.runtime import events as e
 from fidelio.runtime.artifacts.model import Lines, render_body, render_files
 from fidelio.runtime.artifacts.session_files import ARTIFACTS, load_facts, load_subject
-from fidelio.runtime.artifacts.writing import has_file, runtime_directory, write_files
+from fidelio.runtime.artifacts.writing import write_files
 from fidelio.runtime.navigation.context import ContextBudget, describe_budget, describe_pressure
 from fidelio.runtime.navigation.event_views import USER_TYPES, summarize_body
 from fidelio.runtime.navigation.log import WakeRange, read_wake_id
+from fidelio.runtime.navigation.own_files import has_file, runtime_directory
 from fidelio.runtime.navigation.reading import describe_trace
 from fidelio.runtime.navigation.summaries import find_relation
 from fidelio.runtime.navigation.verdicts import read_standing

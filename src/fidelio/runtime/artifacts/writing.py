@@ -7,27 +7,10 @@ import logging
 import os
 from collections.abc import Mapping
 
-from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.tools.model import RuntimeContext
-
 _log = logging.getLogger(__name__)
 _PAGE = 4096
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def runtime_directory(context: RuntimeContext, record: RuntimeRecord) -> str:
-    """The directory of the host with the files of a session."""
-    return f"{context.home.path}/sandboxes/{record.directory}/runtime"
-
-
-def has_file(directory: str, name: str) -> bool:
-    # Not by pathlib, which takes longer than the call itself: every call of a tool asks.
-    try:
-        os.stat(f"{directory}/{name}")  # noqa: PTH116  # see above
-    except OSError:
-        return False
-    return True
 
 
 def write_files(directory: str, texts: Mapping[str, str], session: str, *, compares: bool = False) -> None:

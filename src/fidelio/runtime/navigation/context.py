@@ -15,6 +15,7 @@ from fidelio.errors import AgentDefinitionProblem
 from fidelio.ledger.model import PutDocument
 from fidelio.providers.model import ModelInfo
 from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.navigation.own_files import name_files
 from fidelio.runtime.navigation.visibility import load_visible
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult
@@ -175,7 +176,7 @@ async def describe_context(call: ToolCall, arguments: SessionParameters, _: Prep
         output={
             "sessionId": session.id,
             "available": budget is not None,
-            "artifactPaths": dict(ARTIFACTS) if is_own and budget is not None else {},
+            "artifactPaths": name_files(call, ARTIFACTS) if is_own else {},
             "contextBudget": None if budget is None else describe_budget(budget, session.record),
             "pressure": pressure,
             "reason": reason,

@@ -124,7 +124,7 @@ async def _render_entry(call: ToolCall, listed: ListedSession) -> dict[str, Any]
     session = listed.session.id
     other = session if session != call.session.id else ""
     verdict = find_verdict(listed.record, call.tools, now=call.context.clock(), session=other)
-    return render_summary(listed, await count_children(call.context, session), verdict.next_step, call.tools)
+    return render_summary(listed, await count_children(call.context, session), call.tools, next_outcome_step=verdict.next_step)
 
 
 async def count_children(context: RuntimeContext, session: str) -> int:

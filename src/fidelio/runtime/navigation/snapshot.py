@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import EnvironmentProblem, SandboxError
 from fidelio.ledger.long_text import shorten_to_line
 from fidelio.runtime.navigation.listing import count_children
+from fidelio.runtime.navigation.own_files import name_session_files
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, lift_fields
 from fidelio.runtime.navigation.verdicts import Verdict, find_verdict
 from fidelio.runtime.navigation.visibility import load_visible
@@ -24,37 +24,10 @@ from fidelio.runtime.shell.views import render_state
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, ToolCall, ToolResult
 from fidelio.runtime.tools.parameters import SessionParameters
-from fidelio.sandbox.model import RUNTIME_LINK
 
 # The mounts that every session has; the project and each vault are further ones.
 _MOUNTS = 5
 _SHOWN_WAKES = 10
-
-
-def _name_files(*names: str) -> Mapping[str, str]:
-    """Paths by the names of files in camel case: `shellHistoryMarkdown` is shell-history.md."""
-    return {_to_key(name): f"{RUNTIME_LINK}/{name}" for name in names}
-
-
-def _to_key(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    first, *rest = stem.split("-")
-    return first + "".join(word.capitalize() for word in rest) + ("Markdown" if kind == "md" else "")
-
-
-# The files that a session has from its first call of a tool on.
-_SESSION_FILES = _name_files(
-    *("session-runtime.json", "session-runtime.md", "managed-tools.json", "permissions.json", "permissions.md"),
-    *("permission-posture.json", "permission-posture.md", "environment.json", "vaults.json", "staged-substrate.json"),
-    *("shell-state.json", "shell-history.json", "shell-history.md", "shell-last-output.json", "shell-last-output.md"),
-    *("outcome.json", "outcome-grade.json", "outcome-grade.md", "outcome-repair.md", "outcome-evaluation.json"),
-    *("outcome-evaluation.md", "outcome-evaluations.json", "outcome-evaluations.md"),
-)
-# The files that it has from its first wake on.
-_WAKE_FILES = _name_files(
-    *("session-status.json", "event-feed.json", "event-feed.md", "wake-traces.json", "session-relations.json"),
-    *("agent-setup.json", "agent-setup.md", "skills.json"),
-)
 
 
 async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparation) -> ToolResult:
@@ -69,7 +42,7 @@ async def get_snapshot(call: ToolCall, arguments: SessionParameters, _: Preparat
         **_describe_pending(session.record),
         **_describe_outcome(call, session, verdict, shell_busy=busy),
         **_describe_progress(session),
-        "artifactPaths": list_session_files(session.record) if session.id == call.session.id else {},
+        "artifactPaths": name_session_files(call) if session.id == call.session.id else {},
         "nextStep": _find_next_step(call, session, listed, verdict, shell_busy=busy),
     }
     return ToolResult(output=output)
@@ -178,8 +151,3 @@ def _find_next_step(
         return dict(verdict.next_step)
     args = {"sessionId": session.id, "wakeId": wake}
     return suggest(call.tools, "session_get_trace", args, "Read what its last wake did.") if wake else None
-
-
-def list_session_files(record: RuntimeRecord) -> dict[str, str]:
-    """The files that a session has now."""
-    return {**_SESSION_FILES, **(_WAKE_FILES if record.wakes.setup else {})}

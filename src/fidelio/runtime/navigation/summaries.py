@@ -93,7 +93,7 @@ def lift_fields(listed: ListedSession) -> dict[str, Any]:
 
 
 def render_summary(
-    listed: ListedSession, child_count: int, next_outcome_step: Mapping[str, Any] | None, tools: Collection[str]
+    listed: ListedSession, child_count: int, tools: Collection[str], *, next_outcome_step: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """A session of a list."""
     session, record, outcome = listed.session, listed.record, listed.record.outcomes.active

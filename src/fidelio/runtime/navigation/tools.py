@@ -10,6 +10,7 @@ import msgspec
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.navigation.context import describe_context
 from fidelio.runtime.navigation.listing import list_children, list_sessions
+from fidelio.runtime.navigation.own_files import name_files
 from fidelio.runtime.navigation.reading import get_events, get_trace, list_traces
 from fidelio.runtime.navigation.snapshot import get_snapshot
 from fidelio.runtime.navigation.visibility import load_visible
@@ -19,7 +20,7 @@ from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, T
 from fidelio.runtime.tools.parameters import EmptyParameters, SessionParameters
 from fidelio.sandbox.model import RUNTIME, RUNTIME_LINK, WORKSPACE
 
-_SETUP, _SETUP_MARKDOWN = f"{RUNTIME_LINK}/agent-setup.json", f"{RUNTIME_LINK}/agent-setup.md"
+_SETUP_FILES = {"json": f"{RUNTIME_LINK}/agent-setup.json", "md": f"{RUNTIME_LINK}/agent-setup.md"}
 _NO_SETUP = "Session {} has had no wake, so its setup was never recorded."
 
 
@@ -39,7 +40,7 @@ async def describe_environment(call: ToolCall, _: EmptyParameters, __: Preparati
         "resourceContractFingerprint": sections.fingerprint(contract),
         "agentSetupFingerprint": record.wakes.setup or None,
         "artifactPath": f"{RUNTIME_LINK}/environment.json",
-        "agentSetupArtifactPath": _SETUP if record.wakes.setup else None,
+        "agentSetupArtifactPath": name_files(call, _SETUP_FILES).get("json"),
         "sandbox": {
             "network": environment.network,
             "hosts": list(environment.hosts),
@@ -57,12 +58,12 @@ async def describe_environment(call: ToolCall, _: EmptyParameters, __: Preparati
 async def describe_setup_of(call: ToolCall, arguments: SessionParameters, _: Preparation) -> ToolResult:
     session = await load_visible(call, arguments.sessionId)
     setup, is_own = await load_setup(call.context, session.id), session.id == call.session.id
-    has_files = is_own and setup is not None
+    files = name_files(call, _SETUP_FILES) if is_own else {}
     output = {
         "sessionId": session.id,
         "available": setup is not None,
-        "artifactPath": _SETUP if has_files else None,
-        "artifactMarkdownPath": _SETUP_MARKDOWN if has_files else None,
+        "artifactPath": files.get("json"),
+        "artifactMarkdownPath": files.get("md"),
         "agentSetup": None if setup is None else {"agentId": session.record.agent, **setup.to_json()},
         "reason": None if setup is not None else _NO_SETUP.format(session.id),
     }
@@ -83,7 +84,7 @@ async def compare_setup(call: ToolCall, arguments: SessionParameters, _: Prepara
         **compared,
         "currentFingerprint": own.fingerprint if own is not None else None,
         "targetFingerprint": other.fingerprint if other is not None else None,
-        "artifactPath": _SETUP if own is not None else None,
+        "artifactPath": name_files(call, _SETUP_FILES).get("json"),
         "reason": None if without is None else _NO_SETUP.format(without),
     }
     return ToolResult(output=output)
