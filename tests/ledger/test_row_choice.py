@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
+from fidelio.ledger.bm25 import RankRow
 from fidelio.ledger.model import RankedHit, RankQuery
 from fidelio.ledger.ranking import (
-    BATCH,
     DEEP,
-    MAX_BATCHES,
-    MAX_ROWS,
-    MAX_VISITS,
+    FULL,
+    QUICK,
     SHALLOW,
     CountRows,
     FindRows,
     LoadRecords,
     LoadRows,
-    RankRow,
     RowCount,
     Step,
     is_dense,
@@ -39,8 +38,8 @@ class FakeIndex:
         self.asked_for: list[str] = []
         self.chosen: set[int] = set()
 
-    def rank(self, *terms: str, limit: int = 20, record: Mapping[str, str] | None = None) -> tuple[RankedHit, ...]:
-        steps = rank(RankQuery(terms=terms, source="event", limit=limit, record=record or {}), self.total)
+    def rank(self, *terms: str, **more: Any) -> tuple[RankedHit, ...]:
+        steps = rank(RankQuery(terms=terms, source="event", **more), self.total)
         answer: object = None
         while True:
             try:
@@ -90,11 +89,11 @@ def test_at_most_5000_rows_are_chosen_by_the_rarest_words_newest_first() -> None
     index.rank("frequent", "rare", "rarest", "rarer", limit=100)
 
     assert index.asked_for == ["rarest", "rarer", "rare", "frequent"]
-    assert MAX_ROWS * 0.8 < len(index.chosen) <= MAX_ROWS
+    assert FULL.rows * 0.8 < len(index.chosen) <= FULL.rows
     assert 17 in index.chosen
     # Of the last word only the newest rows are chosen.
     assert min(index.chosen - {17}) == 500
-    assert min(key for key in index.chosen if key % 500 and key != 17) > TOTAL - 100 * MAX_ROWS
+    assert min(key for key in index.chosen if key % 500 and key != 17) > TOTAL - 100 * FULL.rows
 
 
 @proves("ledger.rank-bounded")
@@ -104,7 +103,7 @@ def test_a_common_word_chooses_only_if_no_other_word_finds_anything() -> None:
     assert [hit.seq for hit in index.rank("common", "rare")] == [3, 2]
     assert index.asked_for == ["rare"]
     assert [hit.seq for hit in index.rank("common", "missing", limit=2)] == [TOTAL, TOTAL - 10]
-    assert index.loaded <= 2 + BATCH
+    assert index.loaded <= 2 + FULL.batch
 
 
 @proves("ledger.rank-bounded")
@@ -133,8 +132,8 @@ def test_the_work_is_bounded_however_common_and_many_the_words_are(words: int) -
     index.rank(*index.rows, limit=100)
 
     assert index.counted <= words * SHALLOW + 8 * (DEEP + 1)
-    assert index.visited <= MAX_VISITS
-    assert index.loaded <= BATCH
+    assert index.visited <= FULL.visits
+    assert index.loaded <= FULL.batch
 
 
 @proves("ledger.rank-bounded")
@@ -142,4 +141,18 @@ def test_rows_of_other_agents_are_loaded_up_to_a_bound() -> None:
     index = FakeIndex({"rare": every(500)})
 
     assert index.rank("rare", record={"agent": "mine"}) == ()
-    assert index.loaded == BATCH * MAX_BATCHES
+    assert index.loaded == FULL.batch * FULL.batches
+
+
+@proves("ledger.rank-bounded")
+def test_a_quick_search_looks_at_fewer_rows_and_finds_the_same_best_hit() -> None:
+    index = FakeIndex({"rare": every(500), "rarer": every(5_000), "rarest": [TOTAL - 10_000, 4]})
+
+    first, *_ = index.rank(*index.rows)
+    loaded, visited = index.loaded, index.visited
+    quick, *_ = index.rank(*index.rows, is_quick=True)
+
+    assert quick.seq == first.seq == TOTAL - 10_000
+    assert index.loaded - loaded <= QUICK.batch
+    assert index.visited - visited <= QUICK.visits
+    assert (loaded, visited > QUICK.rows) == (FULL.batch, True)

@@ -335,8 +335,9 @@ class RankQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A query whose hits are ordered by BM25: any word of `terms`, and any of `phrases`, may match.
 
     `sessions` and `parents` limit it to these sessions and to the children of these; a row of either passes. `without` leaves
-    sessions out, and `record` keeps only sessions whose record has these values. The type of a document is `document`. `texts`
-    are further texts, by name, that are ranked with what is stored: the content of a file, for example.
+    sessions out, and `record` keeps only sessions whose record has these values. The type of a document is `document`. The best
+    events of the `favoured` sessions are hits in addition to `limit`, however many others are better. `texts` are further texts
+    by name that are ranked with what is stored: the content of a file, for example. `is_quick`: look at fewer rows.
     """
 
     terms: tuple[str, ...] = ()
@@ -344,11 +345,13 @@ class RankQuery(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...] | None = None
     parents: tuple[str, ...] | None = None
     without: tuple[str, ...] = ()
+    favoured: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     record: Mapping[str, str] = {}
     types: tuple[str, ...] = ()
     source: Literal["event", "document"] | None = None
     texts: Mapping[str, str] = {}
+    is_quick: bool = False
     limit: int = 20
 
 

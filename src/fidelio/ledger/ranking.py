@@ -10,23 +10,29 @@ the words that chose them, and the best of them are loaded and scored by BM25 ov
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from fidelio.errors import BadQuery
-from fidelio.ledger.model import RankedHit, RankQuery, decode_body
+from fidelio.ledger.bm25 import (
+    QueryWords,
+    RankRow,
+    ScoredRow,
+    compute_bm25,
+    find_words,
+    order,
+    parse_words,
+    read_texts,
+    to_hit,
+    weigh_word,
+)
+from fidelio.ledger.model import RankedHit, RankQuery
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.search import MAX_HITS, cut_excerpt, tokenize
+from fidelio.ledger.search import MAX_HITS
 
 Source = Literal["event", "document"]
 
-MAX_WORDS = 64
-MAX_ROWS = 5_000
-# Rows with a chosen word that are looked at, whether they pass the filters or not: each costs about 2 µs in FTS5.
-MAX_VISITS = 10_000
 COMMON_SHARE = 50
 # In a small ledger a word is not common because of a few rows.
 COMMON_FLOOR = 100
@@ -35,13 +41,27 @@ COMMON_FLOOR = 100
 SHALLOW = 256
 DEEP = 20_000
 MAX_DEEP_COUNTS = 8
-# Chosen rows that are loaded and scored at once, and how often if the filter by record refuses most of them.
-BATCH = 128
-MAX_BATCHES = 8
 # Added to the keys of documents, so that they differ from those of events and come first.
 _DOCUMENTS = 1 << 62
 _RECORDS_AT_ONCE = 32
-K1, B = 1.2, 0.75
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much a search does at most.
+
+    `rows` are chosen, `visits` are rows with a choosing word, whether the filters accept them or not: each costs about 2 µs in
+    FTS5. `batch` rows are loaded and scored at once, and up to `batches` times if the filter by record refuses most of them.
+    """
+
+    rows: int
+    visits: int
+    batch: int
+    batches: int
+
+
+FULL = Effort(rows=5_000, visits=10_000, batch=128, batches=8)
+# For a search that nobody waits for: a fifth of the time, and nearly always the same first hits.
+QUICK = Effort(rows=500, visits=1_000, batch=32, batches=2)
 
 
 class CountRows(msgspec.Struct, frozen=True):
@@ -71,7 +91,7 @@ def is_dense(rows: int, span: int) -> bool:
 class FindRows(msgspec.Struct, frozen=True):
     """Step: list the keys of the newest rows with a word that the filters accept, among the `depth` newest with the word.
 
-    `is_deeper`: there may be more rows with the word than `depth`.
+    `is_deeper`: there may be more rows with the word than `depth`. `is_favoured`: only rows of the favoured sessions.
     """
 
     source: Source
@@ -79,6 +99,7 @@ class FindRows(msgspec.Struct, frozen=True):
     limit: int
     depth: int
     is_deeper: bool
+    is_favoured: bool = False
 
 
 class LoadRows(msgspec.Struct, frozen=True):
@@ -101,29 +122,6 @@ Step: TypeAlias = CountRows | FindRows | LoadRows | LoadRecords
 Steps: TypeAlias = Generator[Step, Any, tuple[RankedHit, ...]]
 
 
-class RankRow(msgspec.Struct, frozen=True):
-    """A loaded row. An event has `seq` and `event`, its id; a document has `space`, `path` and `version`."""
-
-    key: int
-    session: str | None
-    type: str
-    time: int
-    raw: str
-    seq: int | None = None
-    event: str | None = None
-    space: str | None = None
-    path: str | None = None
-    version: int | None = None
-
-
-class _Words(msgspec.Struct, frozen=True):
-    """The words of a query. `wanted` are those of its terms; the others belong to phrases only."""
-
-    wanted: frozenset[str]
-    phrases: tuple[tuple[str, ...], ...]
-    every: tuple[str, ...]
-
-
 class _Counted(msgspec.Struct, frozen=True):
     """How many rows contain a word, and whether that is only an estimate."""
 
@@ -133,51 +131,38 @@ class _Counted(msgspec.Struct, frozen=True):
     is_common: bool = False
 
 
-class _Scored(msgspec.Struct, frozen=True):
-    """A row, what of the query it contains, and its length in words."""
+class _Choice(msgspec.Struct):
+    """The chosen rows with the sum of the weights of the words that chose them, and the rows that may still be visited."""
 
-    source: Literal["event", "document", "text"]
-    row: RankRow
-    frequencies: dict[str, int]
-    phrases: dict[tuple[str, ...], int]
-    length: int
+    visits: int
+    rows: dict[int, float] = msgspec.field(default_factory=dict)
+    favoured: dict[int, float] = msgspec.field(default_factory=dict)
+
+    def list_ordered(self, most_favoured: int) -> list[int]:
+        """The keys by weight, newest first, after the best of the favoured ones."""
+        best = dict.fromkeys(_sort(self.favoured)[:most_favoured])
+        return [*best, *(key for key in _sort(self.rows) if key not in best)]
 
 
 def rank(query: RankQuery, total: int) -> Steps:
     """Rank what a query finds in a ledger with `total` events. Yields steps for the database; returns the hits."""
-    words = parse_words(query)
+    words, effort = parse_words(query), QUICK if query.is_quick else FULL
     limit = min(clamp_page_size(query.limit), MAX_HITS)
     counts = yield from _count(words.every, _list_sources(query), total)
-    chosen = yield from _choose(query, counts, total)
-    weights = dict.fromkeys(words.every, _weigh(0, total)) | {each.word: _weigh(each.rows, total) for each in counts}
-    # The second sort keeps the order of equal weights: newest first.
-    ordered = sorted(sorted(chosen, reverse=True), key=chosen.__getitem__, reverse=True)
-    found: list[tuple[float, _Scored]] = []
+    keys = (yield from _choose(query, counts, effort, total)).list_ordered(effort.batch // 4)
+    weights = dict.fromkeys(words.every, weigh_word(0, total)) | {each.word: weigh_word(each.rows, total) for each in counts}
+    found: list[tuple[float, ScoredRow]] = []
     average = 0.0
-    for number in range(MAX_BATCHES):
-        batch = ordered[number * BATCH : (number + 1) * BATCH]
+    for number in range(effort.batches):
+        batch = keys[number * effort.batch : (number + 1) * effort.batch]
         rows = yield from _load(query, words, batch)
-        rows += _read_texts(query, words) if number == 0 else []
+        rows += read_texts(query, words) if number == 0 else []
         average = average or sum(row.length for row in rows) / max(1, len(rows))
-        best = sorted(((_compute_bm25(row, weights, average), row) for row in rows), key=_order)
-        found += yield from _keep_sessions(query, best, limit - len(found))
-        if len(found) >= limit or len(batch) < BATCH:
+        best = sorted(((compute_bm25(row, weights, average), row) for row in rows), key=order)
+        found += yield from _filter_sessions(query, best, limit - len(found))
+        if len(found) >= limit or len(batch) < effort.batch:
             break
-    return tuple(_to_hit(relevance, row) for relevance, row in sorted(found, key=_order))
-
-
-def parse_words(query: RankQuery) -> _Words:
-    """Split the terms and phrases of a query into words; raise `BadQuery` if there are none or too many."""
-    wanted = dict.fromkeys(word for term in query.terms for word in tokenize(term))
-    phrases = dict.fromkeys(tuple(tokenize(phrase)) for phrase in query.phrases)
-    wanted |= dict.fromkeys(phrase[0] for phrase in phrases if len(phrase) == 1)
-    longer = tuple(phrase for phrase in phrases if len(phrase) > 1)
-    every = tuple(wanted | dict.fromkeys(word for phrase in longer for word in phrase))
-    if not every:
-        raise BadQuery("The query has no word in it.", remedy="Use at least one word of letters or digits.")
-    if len(every) > MAX_WORDS:
-        raise BadQuery(f"The query has {len(every)} different words.", remedy=f"Use up to {MAX_WORDS}.")
-    return _Words(frozenset(wanted), longer, every)
+    return tuple(to_hit(relevance, row) for relevance, row in sorted(found, key=order))
 
 
 # Choosing rows
@@ -221,58 +206,49 @@ def _estimate(count: RowCount, span: int, total: int) -> int:
     return max(count.rows, count.rows * total // span) if span else count.rows
 
 
-def _choose(query: RankQuery, counts: Sequence[_Counted], total: int) -> Generator[Step, Any, dict[int, float]]:
-    """Let the rarest words choose rows. Returns the rows with the sum of the weights of the words that chose them."""
-    chosen: dict[int, float] = {}
-    visits = MAX_VISITS
+def _choose(query: RankQuery, counts: Sequence[_Counted], effort: Effort, total: int) -> Generator[Step, Any, _Choice]:
+    """Let the rarest words choose rows, and common words if these find nothing."""
+    choice = _Choice(effort.visits)
     for is_common in (False, True):
-        for counted in counts if not chosen else ():
+        for counted in counts if not choice.rows and not choice.favoured else ():
             if counted.is_common == is_common:
-                visits = yield from _choose_by(query, counted, total, chosen, visits)
-    return chosen
+                yield from _choose_by(query, counted, weigh_word(counted.rows, total), choice, effort)
+    return choice
 
 
 def _choose_by(
-    query: RankQuery, counted: _Counted, total: int, chosen: dict[int, float], visits: int
-) -> Generator[Step, Any, int]:
-    """Add the newest rows with a word to the chosen ones. Returns how many rows may still be visited."""
-    weight = _weigh(counted.rows, total)
+    query: RankQuery, counted: _Counted, weight: float, choice: _Choice, effort: Effort
+) -> Generator[Step, Any, None]:
+    """Add the newest rows with a word to the chosen ones."""
+    is_deeper = counted.is_estimate or counted.rows > choice.visits
+    keys: Sequence[int]
     for source in _list_sources(query):
-        room = MAX_ROWS - len(chosen)
-        if visits <= 0 or room <= 0:
-            return visits
-        is_deeper = counted.is_estimate or counted.rows > visits
-        keys: Sequence[int] = yield FindRows(source, counted.word, room, visits, is_deeper)
-        offset = 0 if source == "event" else _DOCUMENTS
-        for key in keys:
-            chosen[key + offset] = chosen.get(key + offset, 0.0) + weight
-        visits -= min(visits, counted.rows if source == "event" else len(keys))
-    return visits
+        room = effort.rows - len(choice.rows)
+        is_possible = counted.rows > 0 or source == "document"
+        if choice.visits > 0 and room > 0 and is_possible:
+            keys = yield FindRows(source, counted.word, room, choice.visits, is_deeper)
+            _add_weight(choice.rows, source, keys, weight)
+            choice.visits -= min(choice.visits, counted.rows if source == "event" else len(keys))
+        if query.favoured and source == "event" and is_possible:
+            keys = yield FindRows(source, counted.word, effort.batch, effort.visits, is_deeper, is_favoured=True)
+            _add_weight(choice.favoured, source, keys, weight)
 
 
-# Scoring
+def _add_weight(rows: dict[int, float], source: Source, keys: Sequence[int], weight: float) -> None:
+    offset = 0 if source == "event" else _DOCUMENTS
+    for key in keys:
+        rows[key + offset] = rows.get(key + offset, 0.0) + weight
 
 
-def _weigh(rows: int, total: int) -> float:
-    """The inverse document frequency of a word."""
-    rows = min(rows, total)
-    return math.log(1 + (total - rows + 0.5) / (rows + 0.5))
+def _sort(rows: dict[int, float]) -> list[int]:
+    """The keys by weight; the second sort keeps the order of equal weights, which is newest first."""
+    return sorted(sorted(rows, reverse=True), key=rows.__getitem__, reverse=True)
 
 
-def _compute_bm25(row: _Scored, weights: dict[str, float], average: float) -> float:
-    """Compute the BM25 value of a row. A phrase has the weight of its rarest word: it is in no more rows than that."""
-    damping = K1 * (1 - B + B * row.length / (average or 1))
-    terms = [(weights[word], count) for word, count in row.frequencies.items()]
-    terms += [(max(weights[word] for word in phrase), count) for phrase, count in row.phrases.items()]
-    return round(sum(weight * count * (K1 + 1) / (count + damping) for weight, count in terms), 6)
+# Loading rows
 
 
-def _order(scored: tuple[float, _Scored]) -> tuple[float, int, str, int]:
-    relevance, found = scored
-    return -relevance, -found.row.time, found.source, -found.row.key
-
-
-def _load(query: RankQuery, words: _Words, keys: Sequence[int]) -> Generator[Step, Any, list[_Scored]]:
+def _load(query: RankQuery, words: QueryWords, keys: Sequence[int]) -> Generator[Step, Any, list[ScoredRow]]:
     """Load rows and find the words in them. A row that contains only single words of phrases is no hit."""
     scored = []
     of_events = tuple(key for key in keys if key < _DOCUMENTS)
@@ -280,101 +256,29 @@ def _load(query: RankQuery, words: _Words, keys: Sequence[int]) -> Generator[Ste
     both: tuple[tuple[Source, tuple[int, ...]], ...] = (("event", of_events), ("document", of_documents))
     for source, wanted in both:
         rows: Iterable[RankRow] = (yield LoadRows(source, wanted)) if wanted else ()
-        found = (_find_words(source, row, words) for row in rows if not query.types or row.type in query.types)
+        found = (find_words(source, row, words) for row in rows if not query.types or row.type in query.types)
         scored += [row for row in found if row.frequencies or row.phrases]
     return scored
 
 
-def _read_texts(query: RankQuery, words: _Words) -> list[_Scored]:
-    rows = [RankRow(0, None, "text", 0, text, path=name) for name, text in query.texts.items()]
-    found = (_find_words("text", row, words) for row in rows)
-    return [row for row in found if row.frequencies or row.phrases]
-
-
-def _find_words(source: Literal["event", "document", "text"], row: RankRow, words: _Words) -> _Scored:
-    texts = _list_texts(source, row)
-    tokens = tokenize("\n".join(texts))
-    frequencies: dict[str, int] = {}
-    for token in [token for token in tokens if token in words.wanted]:
-        frequencies[token] = frequencies.get(token, 0) + 1
-    found = [phrase for phrase in words.phrases if _count_phrase(phrase, tokens)]
-    # A phrase does not reach from one text into the next.
-    by_text = [tokenize(text) for text in texts] if found else []
-    phrases = {phrase: sum(_count_phrase(phrase, each) for each in by_text) for phrase in found}
-    return _Scored(source, row, frequencies, {phrase: count for phrase, count in phrases.items() if count}, len(tokens))
-
-
-def _list_texts(source: str, row: RankRow) -> list[str]:
-    if source == "event":
-        return list(_iter_texts(decode_body(row.raw)))
-    return [row.path or "", row.raw] if source == "document" else [row.raw]
-
-
-def _iter_texts(value: Any) -> Iterator[str]:
-    """The values of `iter_fields` without their paths, which are half of its cost."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _iter_texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _iter_texts(inner)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
-
-
-def _count_phrase(phrase: tuple[str, ...], tokens: list[str]) -> int:
-    """How often the words stand in a row."""
-    if phrase[0] not in tokens or phrase[-1] not in tokens:
-        return 0
-    whole, size = list(phrase), len(phrase)
-    return sum(tokens[at : at + size] == whole for at in range(len(tokens) - size + 1) if tokens[at] == phrase[0])
-
-
-# Hits
-
-
-def _keep_sessions(
-    query: RankQuery, scored: Sequence[tuple[float, _Scored]], limit: int
-) -> Generator[Step, Any, list[tuple[float, _Scored]]]:
-    """Keep the first `limit` whose session has the values of the query in its record."""
-    accepted: list[tuple[float, _Scored]] = []
+def _filter_sessions(
+    query: RankQuery, scored: Sequence[tuple[float, ScoredRow]], limit: int
+) -> Generator[Step, Any, list[tuple[float, ScoredRow]]]:
+    """The first `limit` whose session has the values of the query in its record, and those of the favoured sessions."""
+    accepted: list[tuple[float, ScoredRow]] = []
     known: dict[str | None, bool] = {None: True}
     for start in range(0, len(scored), _RECORDS_AT_ONCE):
-        part = scored[start : start + _RECORDS_AT_ONCE]
-        unknown = tuple({row.row.session: None for _, row in part if row.row.session not in known}) if query.record else ()
+        batch = scored[start : start + _RECORDS_AT_ONCE]
+        unknown = tuple({row.row.session: None for _, row in batch if row.row.session not in known}) if query.record else ()
         records = (yield LoadRecords(tuple(filter(None, unknown)))) if unknown else {}
         known |= {session: _has_values(records.get(session, "{}"), query) for session in unknown}
-        accepted += [(relevance, row) for relevance, row in part if known.get(row.row.session, not query.record)]
-        if len(accepted) >= limit:
+        accepted += [(relevance, row) for relevance, row in batch if known.get(row.row.session, not query.record)]
+        if len(accepted) >= limit and not query.favoured:
             break
-    return accepted[:limit]
+    return accepted[:limit] + [each for each in accepted[limit:] if each[1].row.session in query.favoured]
 
 
 def _has_values(record: str, query: RankQuery) -> bool:
     # Only the values that are compared are decoded: a record can be long.
     values = msgspec.json.decode(record, type=dict[str, msgspec.Raw])
     return all(name in values and msgspec.json.decode(values[name]) == value for name, value in query.record.items())
-
-
-def _to_hit(relevance: float, scored: _Scored) -> RankedHit:
-    row = scored.row
-    phrases = tuple(" ".join(phrase) for phrase in scored.phrases)
-    present = frozenset((*scored.frequencies, *(word for phrase in scored.phrases for word in phrase)))
-    return RankedHit(
-        source=scored.source,
-        relevance=relevance,
-        words=tuple(scored.frequencies),
-        phrases=phrases,
-        excerpt=cut_excerpt(_list_texts(scored.source, row), present),
-        raw=row.raw,
-        type=row.type,
-        session=row.session,
-        seq=row.seq,
-        event=row.event,
-        time=row.time,
-        space=row.space,
-        path=row.path,
-        version=row.version,
-    )

@@ -202,6 +202,20 @@ async def test_values_of_the_record_limit_a_query_however_many_others_match_bett
     assert await ranked(ledger, "needle", record={"missing": ""}) == ()
 
 
+@proves("ledger.rank")
+async def test_the_best_events_of_a_favoured_session_are_hits_however_many_others_are_better(ledger: Ledger) -> None:
+    await start(ledger, "s_a")
+    await start(ledger, "s_b")
+    await say(ledger, "s_a", {"a": "needle and many more words that make it worse"})
+    await say(ledger, "s_a", {"a": "nothing"})
+    await ledger.append("s_b", *(NewEvent(type="note", body={"a": "needle"}) for _ in range(300)))
+
+    hits = await ranked(ledger, "needle", favoured=("s_a",), limit=5)
+
+    assert [(hit.session, hit.seq) for hit in hits[5:]] == [("s_a", 2)]
+    assert await places(ledger, "needle", favoured=("s_unknown",), limit=5) == [(hit.session, hit.seq) for hit in hits[:5]]
+
+
 @proves("ledger.rank-filters")
 @pytest.mark.parametrize("types", [("one",), ("one", "a", "b", "c", "d")])
 async def test_types_and_source_limit_a_query(ledger: Ledger, types: tuple[str, ...]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fidelio.errors import BadQuery
+from fidelio.ledger.bm25 import RankRow
 from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.model import Hit, Query, RankedHit, RankQuery
 from fidelio.ledger.paging import clamp_page_size
 from fidelio.ledger.postgres.database import Connection
 from fidelio.ledger.postgres.reads import read_newest_position
-from fidelio.ledger.ranking import CountRows, FindRows, LoadRecords, LoadRows, RankRow, RowCount, Step, is_dense
+from fidelio.ledger.ranking import CountRows, FindRows, LoadRecords, LoadRows, RowCount, Step, is_dense
 from fidelio.ledger.ranking import rank as rank_by_steps
 from fidelio.ledger.search import CANDIDATES, MAX_HITS, Term, parse_query, select_best, to_document_hits, to_event_hits
 
@@ -135,7 +136,8 @@ async def _carry_out(connection: Connection, step: Step, query: RankQuery) -> ob
         case CountRows():
             return await _count(connection, step)
         case FindRows():
-            conditions = _build_conditions(query, [f"'{step.word}'", step.source, step.depth, step.limit])
+            scope = RankQuery(sessions=query.favoured) if step.is_favoured else query
+            conditions = _build_conditions(scope, [f"'{step.word}'", step.source, step.depth, step.limit])
             rows = await connection.fetch(_FIND.format(conditions=conditions.sql), *conditions.values)
             return [row["number"] for row in rows]
         case LoadRows():

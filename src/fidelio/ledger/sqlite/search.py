@@ -13,10 +13,11 @@ import apsw
 import msgspec
 
 from fidelio.errors import BadQuery
+from fidelio.ledger.bm25 import RankRow
 from fidelio.ledger.checks import session_not_found
 from fidelio.ledger.model import FieldMatch, Hit, Query, RankedHit, RankQuery
 from fidelio.ledger.paging import clamp_page_size
-from fidelio.ledger.ranking import CountRows, FindRows, LoadRecords, LoadRows, RankRow, RowCount, Step, is_dense
+from fidelio.ledger.ranking import CountRows, FindRows, LoadRecords, LoadRows, RowCount, Step, is_dense
 from fidelio.ledger.ranking import rank as rank_by_steps
 from fidelio.ledger.search import (
     CANDIDATES,
@@ -254,6 +255,7 @@ class _RankDriver:
             "document": read_progress(connection, "document"),
         }
         self._namespaces = msgspec.json.encode(query.namespaces).decode()
+        self._favoured = f" AND {_match_tags([encode_tag('s', session) for session in query.favoured or (_NO_TAG,)])}"
         by_namespace = not self._is_everywhere(query)
         self._filters: dict[Source, str] = {
             "event": _build_tag_filter(query, "event", by_namespace=by_namespace),
@@ -267,7 +269,8 @@ class _RankDriver:
                 return self._count(step)
             case FindRows():
                 oldest = _find_oldest(connection, step) if step.is_deeper else 0
-                match_ = f"{_match_word(step.word)}{self._filters[step.source]}"
+                filters = self._favoured if step.is_favoured else self._filters[step.source]
+                match_ = f"{_match_word(step.word)}{filters}"
                 return [key for (key,) in fetch(connection, _NEWEST[step.source], (match_, oldest, step.limit))]
             case LoadRows():
                 values = (msgspec.json.encode(step.keys).decode(), self._namespaces)

@@ -70,13 +70,13 @@ def read_subject(session: LoadedRuntime, *, message: str, outcome: str, tools: C
 async def recall_automatically(
     context: RuntimeContext, session: LoadedRuntime, *, message: str, tools: Collection[str], outcome: str = ""
 ) -> RecallResult:
-    """The recall of a wake. The memory file is left out: it is in the prompt."""
+    """The recall of a wake."""
     subject = read_subject(session, message=message, outcome=outcome, tools=tools, now=context.clock())
     subject = await _add_texts(context, session, subject)
     cue = compose_cue(subject)
     if not cue:
         return RecallResult()
-    scope = RecallScope(limit=MAX_HITS, backends=("memory", "session_context", "session_trace"), with_memory_file=False)
+    scope = RecallScope(limit=MAX_HITS, backends=("memory", "session_context", "session_trace"), is_automatic=True)
     return await recall(context, session, cue, tools=tools, scope=scope)
 
 

@@ -34,8 +34,8 @@ BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 class RecallScope(msgspec.Struct, frozen=True, kw_only=True):
     """What a search covers. `types` narrows the events of `session_context`.
 
-    `lineage` limits it to relatives of the session, and thereby to what belongs to sessions. Without `with_memory_file` the
-    memory file is left out, for a caller that has it in its prompt.
+    `lineage` limits it to relatives of the session, and thereby to what belongs to sessions. `is_automatic`: nobody asked for
+    it, so it costs less, and the memory file, which is in the prompt, is left out.
     """
 
     limit: int = 8
@@ -43,7 +43,7 @@ class RecallScope(msgspec.Struct, frozen=True, kw_only=True):
     lineage: Lineage | None = None
     backends: tuple[BackendName, ...] = BACKENDS
     types: tuple[str, ...] = ()
-    with_memory_file: bool = True
+    is_automatic: bool = False
 
 
 class VisibleSession(msgspec.Struct, frozen=True):

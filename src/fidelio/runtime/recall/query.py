@@ -14,8 +14,10 @@ import msgspec
 from fidelio.ledger.bm25 import MAX_WORDS
 from fidelio.ledger.search import tokenize
 
-# Terms that are searched for; each is counted in the index, in about 0.15 ms.
+# Words that are searched for; each is counted in the index, in about 0.15 ms. A wake searches with fewer.
 MAX_TERMS = 32
+MAX_AUTOMATIC_TERMS = 12
+assert 2 * MAX_TERMS <= MAX_WORDS
 MIN_PHRASE, MAX_PHRASE = 2, 160
 STOP_WORDS = frozenset(tokenize("a an and are for from how in is it of on or that the this to with"))
 _QUOTED = re.compile(r'"([^"]*)"|`([^`]*)`')
@@ -64,20 +66,20 @@ def normalize(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def choose_words(query: RecallQuery) -> SearchWords:
-    """Choose what is searched for. Of a long query these are the exact pieces and the first terms."""
-    exact = (*query.phrases, *query.path_terms, *query.identifiers)
+def choose_words(query: RecallQuery, limit: int = MAX_TERMS) -> SearchWords:
+    """Choose what is searched for. Of a long query these are the first exact pieces and the longest words."""
     phrases: dict[str, None] = {}
     used: dict[str, None] = {}
-    for piece in exact:
+    for piece in (*query.phrases, *query.path_terms, *query.identifiers):
         tokens = tokenize(piece)
-        if len(tokens) > 1 and len(used.keys() | set(tokens)) <= MAX_TERMS:
+        if len(tokens) > 1 and len(used.keys() | set(tokens)) <= limit:
             phrases[" ".join(tokens)] = None
             used |= dict.fromkeys(tokens)
     tokens = [token for term in query.terms for token in tokenize(term)]
     words = _unique(token for token in tokens if len(token) > 1 and token not in STOP_WORDS) or _unique(tokens)
-    room = max(1, min(MAX_TERMS, MAX_WORDS - len(used)))
-    return SearchWords(words[:room], tuple(phrases))
+    # A long word is nearly always a rare word, which finds more.
+    longest = frozenset(sorted(words, key=len, reverse=True)[:limit])
+    return SearchWords(tuple(word for word in words if word in longest), tuple(phrases))
 
 
 def _find_phrases(normalized: str) -> Iterable[str]:

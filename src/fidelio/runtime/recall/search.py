@@ -30,7 +30,7 @@ from fidelio.runtime.recall.model import (
     RecallScope,
     VisibleSession,
 )
-from fidelio.runtime.recall.query import RecallQuery, analyze_query, choose_words
+from fidelio.runtime.recall.query import MAX_AUTOMATIC_TERMS, MAX_TERMS, RecallQuery, analyze_query, choose_words
 from fidelio.runtime.recall.readable import ReadableSessions
 from fidelio.runtime.recall.scoring import merge, weigh_found
 from fidelio.runtime.resources.versions import Substrate
@@ -78,7 +78,7 @@ class _Search:
         if not types:
             return ()
         store = await self._find_store() if scope.lineage is None and e.LEARNING_CAPTURED in types else None
-        texts = await self._load_memory_file(store) if store is not None and scope.with_memory_file else {}
+        texts = await self._load_memory_file(store) if store is not None and not scope.is_automatic else {}
         hits = await self._context.ledger.rank(await self._build_query(query, types, store, texts))
         located = [await self._locate(hit, store) for hit in hits]
         return tuple(hit for hit in located if hit is not None)
@@ -90,8 +90,9 @@ class _Search:
     async def _build_query(
         self, query: RecallQuery, types: tuple[str, ...], store: Store | None, texts: Mapping[str, str]
     ) -> RankQuery:
-        words, own, record = choose_words(query), self._session.session, self._session.record
-        sessions, parents = _find_family(own.id, own.parent, self._scope.lineage)
+        own, record, scope = self._session.session, self._session.record, self._scope
+        words = choose_words(query, MAX_AUTOMATIC_TERMS if scope.is_automatic else MAX_TERMS)
+        sessions, parents = _find_family(own.id, own.parent, scope.lineage)
         namespaces = [own.namespace]
         if store is not None:
             namespaces.append((await self._context.ledger.session(store.id)).namespace)
@@ -100,14 +101,15 @@ class _Search:
             phrases=words.phrases,
             sessions=sessions,
             parents=parents,
-            without=() if self._scope.include_current and self._scope.lineage is None else (own.id,),
+            without=() if scope.include_current and scope.lineage is None else (own.id,),
             # Learnings count more than events, so they must not be crowded out by them.
             favoured=() if store is None else (store.id,),
             namespaces=tuple(namespaces),
             record={"agent": record.agent, "project": record.project},
             types=types,
             texts=texts,
-            limit=min(max(self._scope.limit * _SPARE, _MIN_HITS), _MAX_HITS),
+            is_quick=scope.is_automatic,
+            limit=min(scope.limit * _SPARE if scope.is_automatic else max(scope.limit * _SPARE, _MIN_HITS), _MAX_HITS),
         )
 
     async def _locate(self, hit: RankedHit, store: Store | None) -> LedgerHit | None:
