@@ -12,9 +12,15 @@ from fidelio.runtime.record import AllowedPattern, RuntimeRecord
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from tests.support import proves
 
-ASKING = {"shell_run", "shell_exec", "shell_send_input", "resources_promote_to_substrate", "resources_restore_version"}
+ASKING = {
+    *("shell_run", "shell_exec", "shell_send_input"),
+    *("resources_promote_to_substrate", "resources_restore_version", "memory_promote_note"),
+}
 NOW = 1_000
-WORDS = st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="-_./="), min_size=1, max_size=8)
+# A word of operators only, such as ==, is none of a plain command.
+WORDS = st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="-_./="), min_size=1, max_size=8).filter(
+    lambda word: word.strip("=") != ""
+)
 
 
 def allow(*patterns: str, expires: int = NOW + 1) -> RuntimeRecord:

@@ -35,7 +35,9 @@ from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.navigation.context import ContextBudget
 from fidelio.runtime.setup.setup import Setup
 from fidelio.runtime.snapshots.snapshots import store_snapshot
-from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext, event
+from fidelio.runtime.tools.definitions import DEFINITIONS
+from fidelio.runtime.tools.meta import unwrap
+from fidelio.runtime.tools.model import SANDBOX_GROUPS, CallOrigin, LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
 from fidelio.runtime.wakes.compaction import compact
@@ -125,6 +127,7 @@ class _Wake:
         self._context = runner.context
         self._conversation = ConversationReader(runner.context.ledger, updates.loaded.id)
         self._prepared: Prepared | None = None
+        self._has_files = False
         self._setup: Setup | None = None
         self._budget: ContextBudget | None = None
         self._id = ""
@@ -136,13 +139,19 @@ class _Wake:
         return self._updates.loaded
 
     async def write_files(self) -> None:
-        """Write what the session can read about itself in its sandbox. It is derived from the record, which is committed."""
-        if self._prepared is not None:
-            state = ArtifactState(
-                tools=self._prepared.tools, skills=self._prepared.skills, setup=self._setup, budget=self._budget, is_end=True
-            )
-            await write_state_artifacts(self._context, self._loaded, state)
-            await write_learnings(self._context, self._loaded)
+        """Write what the session can read about itself in its sandbox. It is derived from the record, which is committed.
+
+        Only where a sandbox reads it: the files take a third of the CPU of a wake.
+        """
+        if self._prepared is not None and self._loaded.record.sandbox.level:
+            await self._write_files(self._prepared, is_end=True)
+
+    async def _write_files(self, prepared: Prepared, *, is_end: bool = False) -> None:
+        state = ArtifactState(
+            tools=prepared.tools, skills=prepared.skills, setup=self._setup, budget=self._budget, is_end=is_end
+        )
+        await write_state_artifacts(self._context, self._loaded, state)
+        await write_learnings(self._context, self._loaded)
 
     async def carry_out(self, plan: Resumed | Answered | Fresh) -> None:
         try:
@@ -204,6 +213,11 @@ class _Wake:
         uses = {part.block.id: part.block for part in conversation.parts if isinstance(part.block, ToolUseBlock)}
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
         offer = Offer(prepared.tools)
+        if not self._has_files and any(
+            _needs_sandbox(uses[call.id]) for call in self._loaded.record.wakes.open_calls if call.id in uses
+        ):
+            self._has_files = True
+            await self._write_files(prepared)
         rounds = Rounds(self._context, Calls(self._context), offer, origin, self._interrupt)
         await rounds.carry_out(self._loaded, uses)
         await self._updates.reload()
@@ -283,6 +297,11 @@ class _Wake:
         reply, span = await self._request(own, replace(request, model=vendor_model), "grade")
         await self._updates.commit(span)
         return reply
+
+
+def _needs_sandbox(use: ToolUseBlock) -> bool:
+    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
+    return definition is not None and definition.group in SANDBOX_GROUPS
 
 
 def _merge_texts(reply: ModelReply) -> list[TextBlock | ThinkingBlock | ToolUseBlock]:
