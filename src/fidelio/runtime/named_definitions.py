@@ -50,7 +50,7 @@ class DefinitionFile(msgspec.Struct, Generic[T], frozen=True):
     source: str
     hash: str = ""
     content: T | None = None
-    problem: str = ""
+    problem: Text = ""
 
 
 class _Root(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ def read_directory(kind: DefinitionKind[T], directory: Path, allowed: Allowance 
     try:
         names = [name for name in files.files(files.root) if name.endswith(SUFFIX) and not name.startswith(".")]
     except FidelioError as error:
-        return (DefinitionFile(directory.name, str(directory), problem=str(error)),)
+        return (DefinitionFile(directory.name, str(directory), problem=error.text),)
     return tuple(_read_or_describe(kind, root, directory / name) for name in sorted(names))
 
 
@@ -159,13 +159,13 @@ def _read_or_describe(kind: DefinitionKind[T], root: _Root, path: Path) -> Defin
         kind.check_name(name)
         return _read(kind, root, path)
     except FidelioError as error:
-        return DefinitionFile(name, str(path), problem=str(error))
+        return DefinitionFile(name, str(path), problem=error.text)
 
 
 def _note_distrust(kind: DefinitionKind[T], root: _Root, file: DefinitionFile[T]) -> DefinitionFile[T]:
     if root.accepts(file.hash):
         return file
-    return msgspec.structs.replace(file, problem=f"{_describe_distrust(kind, root, file)} {root.remedy}")
+    return msgspec.structs.replace(file, problem=Hint(f"{_describe_distrust(kind, root, file)} ", root.remedy))
 
 
 def _describe_distrust(kind: DefinitionKind[T], root: _Root, file: DefinitionFile[T]) -> str:

@@ -17,7 +17,7 @@ sizes = st.lists(st.integers(1, 7), min_size=1)
 
 
 def cut(text: str, lengths: list[int]) -> list[str]:
-    pieces, at = [], 0
+    pieces, at = list[str](), 0
     while at < len(text):
         size = lengths[len(pieces) % len(lengths)]
         pieces.append(text[at : at + size])

@@ -123,5 +123,7 @@ async def _unknown(context: RuntimeContext, project: str, name: str, version: in
     listed = f"Known in this project: {known}. " if known else ""
     return AgentDefinitionProblem(
         f"There is no agent {which}.",
-        remedy=Hint(listed, Command("runtime", "define", name, "FILE"), f" defines one, or write .fidelio/agents/{name}.yaml."),
+        remedy=Hint(
+            listed, Command("runtime", "define", f"{name}.yaml"), f" defines one, or write .fidelio/agents/{name}.yaml."
+        ),
     )

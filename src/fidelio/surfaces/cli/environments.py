@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 import yaml
 
-from fidelio.definitions.reading.document import read_bytes
-from fidelio.definitions.reading.positions import MAX_BYTES
-from fidelio.errors import Command, EnvironmentProblem, Hint, UsageProblem
+from fidelio.errors import Command, EnvironmentProblem, Hint
 from fidelio.inbox import require_person
 from fidelio.runtime.environments.files import EnvironmentFile, describe_effect
 from fidelio.runtime.environments.versions import EnvironmentVersion, parse_environment
@@ -28,6 +24,7 @@ from fidelio.surfaces.cli.context import (
     resolve_project,
     with_cli_context,
 )
+from fidelio.surfaces.cli.yaml_input import read_yaml
 
 
 @click.group("environments")
@@ -50,13 +47,15 @@ async def list_environments(cli: CliContext, project: str | None, as_json: bool)
         environments = (await app.runtime()).environments
         versions, files = await environments.list(), await environments.list_files(resolve_project(project))
     if as_json:
-        print_json({"environments": [_version_json(each) for each in versions], "files": [_file_json(file) for file in files]})
+        print_json(
+            {"environments": [_version_json(each) for each in versions], "files": [_file_json(cli, file) for file in files]}
+        )
         return
     rows = [{"name": each.name, "version": _version(each), "what": describe_effect(each.environment)} for each in versions]
     print_table(rows, ["name", "version", "what"])
     for file in files:
         if file.problem:
-            print_message(f"{file.source}: {file.problem}")
+            print_message(f"{file.source}: {cli.render(file.problem)}")
         else:
             print_line(f"File {quote_name(file.source, 200)} is used for {quote_name(file.name)}")
 
@@ -96,7 +95,7 @@ async def define(cli: CliContext, name: str, file: str, as_json: bool) -> None:
     setup: python3 -m venv venv && venv/bin/pip install pytest
     """
     person = require_person()
-    environment = parse_environment(_read_yaml(file), "The standard input" if file == "-" else f"The file {file}")
+    environment = parse_environment(read_yaml(file), "The standard input" if file == "-" else f"The file {file}")
     async with cli.open(create=True) as app:
         defined = await (await app.runtime()).environments.define(name, environment, by=person)
     if as_json:
@@ -134,15 +133,6 @@ async def check(cli: CliContext, name: str, project: str | None, as_json: bool) 
         print_line(f"Environment {quote_name(chosen.name)}, version {_version(chosen)}, works at level {level.level}.")
 
 
-def _read_yaml(file: str) -> Any:
-    try:
-        raw = sys.stdin.buffer.read(MAX_BYTES + 1) if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise UsageProblem(f"{file} cannot be read: {error.strerror}.", remedy="Name a YAML file, or - for input.") from error
-    found = read_bytes(raw, "input.yaml" if file == "-" else f"{file}.yaml").data
-    return {} if found is None else found
-
-
 def _version(found: EnvironmentVersion) -> str:
     return str(found.version) if found.version else "built in"
 
@@ -151,5 +141,5 @@ def _version_json(found: EnvironmentVersion) -> dict[str, Any]:
     return {"name": found.name, "version": found.version, "environment": msgspec.to_builtins(found.environment)}
 
 
-def _file_json(file: EnvironmentFile) -> dict[str, Any]:
-    return {"name": file.name, "file": file.source, "used": not file.problem, "problem": file.problem or None}
+def _file_json(cli: CliContext, file: EnvironmentFile) -> dict[str, Any]:
+    return {"name": file.name, "file": file.source, "used": not file.problem, "problem": cli.render(file.problem) or None}

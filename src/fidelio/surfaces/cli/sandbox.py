@@ -26,7 +26,8 @@ from fidelio.ledger.model import Session
 from fidelio.runtime.calls import CallOutcome, WaitingForPerson
 from fidelio.runtime.permissions.policy import POLICIES
 from fidelio.runtime.project.changes import ProjectChange, ProjectChanges, ProjectDiff
-from fidelio.runtime.service import RuntimeService, SessionRequest, session_namespace
+from fidelio.runtime.service import RuntimeService, SessionRequest
+from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,

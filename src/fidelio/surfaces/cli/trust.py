@@ -90,7 +90,7 @@ def _print_contents(contents: ProjectContents) -> None:
     for blueprint in contents.blueprints:
         click.echo(f"  blueprint:   {escape_line(blueprint.name)} runs {escape_line(describe_effect(blueprint))}")
     for kind, file, effect in _describe_files(contents):
-        brings = f"is broken: {file.problem}" if effect is None else f"has {effect}"
+        brings = f"is broken: {file.problem!s}" if effect is None else f"has {effect}"
         click.echo(f"  {kind + ':':<12} {escape_line(file.name)} {escape_line(brings)}")
     for broken in contents.broken:
         click.echo(f"  broken:      {escape_line(broken.name)}: {escape_line(broken.error)}")
@@ -126,7 +126,9 @@ def _describe_files(contents: ProjectContents) -> Iterator[tuple[str, Definition
 def _files_json(contents: ProjectContents, wanted: str, key: str) -> list[dict[str, str]]:
     found = [(file, effect) for kind, file, effect in _describe_files(contents) if kind == wanted]
     return [
-        {"name": file.name, "error": file.problem} if effect is None else {"name": file.name, key: effect, "hash": file.hash}
+        {"name": file.name, "error": str(file.problem)}
+        if effect is None
+        else {"name": file.name, key: effect, "hash": file.hash}
         for file, effect in found
     ]
 

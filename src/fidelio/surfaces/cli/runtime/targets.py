@@ -1,0 +1,136 @@
+"""The session that a command of the runtime means: named, by id, or the newest of an agent.
+
+An agent may have many sessions. A person mostly means the last one, so the name of an agent stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from fidelio.app.application import Application
+from fidelio.errors import Command, Hint, SessionNotFound
+from fidelio.ids import is_short_handle
+from fidelio.ledger.model import Session
+from fidelio.runtime.agents.files import resolve_agent
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
+from fidelio.runtime.service import AgentSession, RuntimeService
+from fidelio.runtime.sessions import session_namespace
+from fidelio.surfaces.cli.context import CliContext
+from fidelio.surfaces.cli.sandbox import real_project
+
+F = TypeVar("F", bound=Callable[..., Any])
+_PAGE = 100
+
+session_argument = click.argument("session", metavar="SESSION")
+project_option = click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The services and the session that a command works with."""
+
+    app: Application
+    service: RuntimeService
+    session: str
+
+    async def record(self) -> RuntimeRecord:
+        return (await self.service.load(self.session)).record
+
+
+@asynccontextmanager
+async def open_target(cli: CliContext, name: str, project: str | None) -> AsyncIterator[Target]:
+    """The session with this name or id, or the newest one of this agent. It must exist."""
+    async with cli.open() as app:
+        service = await app.runtime()
+        yield Target(app, service, (await find_session(app, service, name, project)).id)
+
+
+async def find_session(app: Application, service: RuntimeService, name: str, project: str | None) -> Session:
+    """Find a session: by its name in the project, by its id, or as the newest of an agent."""
+    records, directory = await app.records(), real_project(project)
+    try:
+        return await records.find_named(name, namespace=session_namespace(directory))
+    except SessionNotFound:
+        pass
+    if not is_short_handle(name) and (newest := await find_newest(service, directory, name)) is not None:
+        return newest
+    try:
+        found = await records.find(name)
+    except SessionNotFound as error:
+        raise _no_session(name) from error
+    if found.kind != "runtime":
+        raise _no_session(name)
+    return found
+
+
+async def find_newest(service: RuntimeService, project: str, agent: str) -> Session | None:
+    """The newest session of an agent that can go on. Sessions of its children are theirs."""
+    async for session, record in list_sessions(service, project):
+        if record.agent == agent and record.agent_version and not (record.depth or record.is_archived):
+            return session
+    return None
+
+
+async def list_sessions(
+    service: RuntimeService, project: str, *, ended: bool = False
+) -> AsyncIterator[tuple[Session, RuntimeRecord]]:
+    """The sessions of a project, newest first; those that have ended only if they are wanted."""
+    cursor: str | None = None
+    while True:
+        page = await service.context.ledger.sessions(
+            kind="runtime", namespace=session_namespace(project), cursor=cursor, limit=_PAGE
+        )
+        for session in page.items:
+            if session.status == "deleted" or (session.status == "terminated" and not ended):
+                continue
+            yield session, RuntimeRecords().read(session.raw)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+async def begin_session(service: RuntimeService, request: AgentSession) -> str:
+    """Begin a session with the definition that the name of the agent means now."""
+    if request.version is None:
+        agent = await resolve_agent(service.context, request.project, request.agent)
+        request = msgspec.structs.replace(request, version=agent.version)
+    return await service.start_session(request)
+
+
+def begin_options(command: F) -> F:
+    """The options of a session that a command begins; `AgentSession` has the same names."""
+    options = (
+        click.option("--model", default="", help="A new session: this model instead of the agent's."),
+        click.option("--version", type=click.IntRange(1), help="A new session: this version of the agent, not the newest."),
+        click.option("--environment", help="A new session: its environment, instead of the agent's."),
+        click.option(
+            "--mount",
+            metavar="DIR[:copy|ro|rw]",
+            help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
+        ),
+        click.option("--vault", "vaults", metavar="NAME", multiple=True, help="A new session: attach this vault (repeatable)."),
+        click.option("--title", default="", help="A new session: what it is about."),
+        click.option("--tokens", type=click.IntRange(0), help="A new session: its limit of tokens; 0 for none."),
+        click.option("--usd", type=click.FloatRange(0), help="A new session: its limit of US dollars; 0 for none."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_begin_options(project: str, agent: str, name: str | None, options: dict[str, Any]) -> AgentSession:
+    """The session that the options of `begin_options` describe."""
+    limits = {key: options.pop(key) for key in ("tokens", "usd")}
+    budget = {key: float(limit) for key, limit in limits.items() if limit is not None}
+    return AgentSession(project=project, agent=agent, name=name, budget=budget, **options)
+
+
+def _no_session(name: str) -> SessionNotFound:
+    return SessionNotFound(
+        f"There is no session and no agent with a session {name!r:.80} here.",
+        remedy=Hint(Command("runtime", "sessions"), " lists them; ", Command("runtime", "send", name, "TEXT"), " begins one."),
+    )
