@@ -9,10 +9,11 @@ import pytest
 
 from fidelio.providers.model import ModelProblem, ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
+from fidelio.runtime.memory.learnings import list_learnings
 from fidelio.runtime.ports import NoModels
 from fidelio.runtime.wakes.record import DAY_MS
 from tests.runtime.harness.support import make_sandboxes
-from tests.runtime.wakes.support import Runtime, open_runtime, replies, results_of, say, texts_of, use
+from tests.runtime.wakes.support import PROJECT, Runtime, open_runtime, replies, results_of, say, texts_of, use
 from tests.runtime.wakes.test_wakes import fail
 from tests.support import proves
 
@@ -169,3 +170,32 @@ async def test_a_queued_wake_that_meets_a_failing_model_is_tried_again_soon(tmp_
         await runtime.work()
         assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
         assert "soon" in texts_of(runtime.requests[-1])
+
+
+@proves("runtime.directive-fields")
+async def test_a_directive_that_asks_for_a_custom_tool_keeps_its_other_parts(tmp_path: Path) -> None:
+    directive = {
+        "customToolRequest": {"name": "weather", "input": {"city": "Bonn"}},
+        "queuedWakes": [{"reason": "look again", "delaySeconds": 60}],
+        "learnings": [{"title": "Weather", "detail": "It changes."}],
+        "mood": "good",
+    }
+    async with open_runtime(tmp_path, replies(say("I ask.", directive), say("Sunny."))) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Weather?")
+        await runtime.work()
+        record = await runtime.record(session)
+        (call,) = record.wakes.blocking
+        assert [wake.reason for wake in record.wakes.queued] == ["look again"]
+
+        runtime.clock.now += 61_000
+        assert await runtime.work() == 0
+        result = {"type": "user.custom_tool_result", "custom_tool_use_id": call.id, "content": "21 degrees"}
+        await runtime.send(session, result)
+        await runtime.work()
+        assert "21 degrees" in str(results_of(runtime.requests[1]))
+        assert "mood: unknown field" in texts_of(runtime.requests[1])
+        assert "look again" in texts_of(runtime.requests[2])
+        assert [learning.content.title for learning in await list_learnings(runtime.context, PROJECT, "helper", 10)] == [
+            "Weather"
+        ]
