@@ -18,6 +18,7 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
 from fidelio.runtime.environments.service import Environments
+from fidelio.runtime.forking import fork_session
 from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
@@ -116,6 +117,13 @@ class RuntimeService:
             return None if current.record.is_archived else SessionDecision(None, events=(event,))
 
         await self.context.unit.update(session, archive)
+
+    async def fork(self, session: str, *, wake: str | None = None, model: str = "", version: int | None = None, by: str) -> str:
+        """Begin a session with the conversation of another one up to the end of a wake, by default its last; returns its id.
+
+        `model` and `version` of the agent may differ. The source stays as it is.
+        """
+        return await fork_session(self.context, session, wake=wake, model=model, version=version, by=by)
 
     async def set_schedule(self, session: str, name: str, every_seconds: int, note: str = "", *, by: str) -> None:
         """Wake a session every so many seconds, at least 60. The same name replaces a schedule. Only a person may."""

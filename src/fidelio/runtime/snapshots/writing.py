@@ -89,22 +89,25 @@ def _make_movable(directory: int, name: str) -> None:
         os.chmod(name, 0o700, dir_fd=directory)
 
 
-def copy_area(source: Path, target: Path, limits: TreeLimits, without: frozenset[str]) -> None:
-    """Copy a directory that an agent has filled into an empty one. Raises `TreeTooLarge`, and OSError."""
+def copy_area(source: Path, target: Path, limits: TreeLimits, without: frozenset[str]) -> Tree:
+    """Copy a directory that an agent has filled into an empty one. Raises `TreeTooLarge`, and OSError.
+
+    As with `write_tree`, the directories of the copy get their modes afterwards.
+    """
     tree = list_tree(source, limits, without=without)
     with HostDirectory(source) as host:
+        write_tree(target, tree, lambda entry: _read_counted(host, entry))
+    return tree
 
-        def read(entry: TreeEntry) -> Iterator[bytes]:
-            try:
-                with host.open(os.fsdecode(entry.path)) as handle:
-                    size = 0
-                    # Not more than was counted: it may grow meanwhile.
-                    while data := os.read(handle, min(CHUNK, entry.size - size)):
-                        size += len(data)
-                        yield data
-            except OSError:
-                # Removed, replaced by a link, or not readable. What is written of it is empty.
-                return
 
-        write_tree(target, tree, read)
-    set_modes(target, tree)
+def _read_counted(host: HostDirectory, entry: TreeEntry) -> Iterator[bytes]:
+    """The content of a file, but not more than was counted: it may grow meanwhile."""
+    try:
+        with host.open(os.fsdecode(entry.path)) as handle:
+            size = 0
+            while data := os.read(handle, min(CHUNK, entry.size - size)):
+                size += len(data)
+                yield data
+    except OSError:
+        # Removed, replaced by a link, or not readable: its copy is empty.
+        return
