@@ -31,6 +31,8 @@ class Subject(msgspec.Struct, frozen=True):
     # The last command with its whole output and the attached vaults, which the record does not hold.
     last_output: Mapping[str, Any] | None
     vaults: tuple[Mapping[str, Any], ...]
+    # The window of the model in tokens, None for a session without a model or a file that does not show it.
+    window: int | None = None
 
 
 Render = Callable[[Subject], Mapping[str, Any]]

@@ -5,7 +5,7 @@ Each names the part of the record that it shows, and is written again only when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from fidelio.runtime.artifacts.outcome_files import OUTCOME_FILES
 from fidelio.runtime.artifacts.writing import write_files
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.files import describe_mounts
+from fidelio.runtime.navigation.context import describe_pressure, load_window
 from fidelio.runtime.navigation.own_files import has_file, runtime_directory
 from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.permissions.posture import describe_permissions
@@ -31,6 +32,9 @@ from fidelio.sandbox.model import SandboxSpec
 
 # Written with every session: if it is missing, the others are too.
 _FIRST = "session-runtime.json"
+_POSTURE = "permission-posture.json"
+_VAULTS = "vaults.json"
+_LAST_OUTPUT = "shell-last-output.json"
 # A file that every command changes and that is longer than a page costs 0.5 ms more.
 _PREVIEW, _ARGS = 120, 8
 
@@ -132,6 +136,12 @@ def _describe_drafts(subject: Subject) -> Mapping[str, Any]:
     }
 
 
+def _describe_posture(subject: Subject) -> Mapping[str, Any]:
+    record, window = subject.record, subject.window
+    pressure = None if window is None else describe_pressure(record, window, tools=subject.tools)
+    return describe_permissions(record, None, subject.tools, now=subject.now, pressure=pressure)
+
+
 def _explain_posture(body: Mapping[str, Any]) -> list[str]:
     waiting = [
         f"- `{request['toolName']}`: request {request['requestId']}" for request in body["pendingToolConfirmationRequests"]
@@ -181,19 +191,17 @@ ARTIFACTS = (
     RuntimeFile("managed-tools.json", lambda r: r.policies, _describe_tools),
     RuntimeFile("permissions.json", lambda r: (r.policies, r.allowed), _describe_policies, _explain_policies),
     RuntimeFile("environment.json", lambda r: (r.environment, r.environment_version), _describe_environment),
-    RuntimeFile("vaults.json", lambda r: r.vaults, lambda s: {"count": len(s.vaults), "vaults": list(s.vaults)}),
+    RuntimeFile(_VAULTS, lambda r: r.vaults, lambda s: {"count": len(s.vaults), "vaults": list(s.vaults)}),
     RuntimeFile("staged-substrate.json", lambda r: r.drafts, _describe_drafts),
     RuntimeFile(
-        "permission-posture.json",
+        _POSTURE,
         lambda r: (r.approvals, r.policies, r.allowed, r.shell.cwd, r.shell.is_open, r.shell.running),
-        lambda s: describe_permissions(s.record, None, s.tools, now=s.now),
+        _describe_posture,
         _explain_posture,
     ),
     RuntimeFile("shell-state.json", lambda r: r.shell, lambda s: render_state(s.record.shell)),
     RuntimeFile("shell-history.json", lambda r: r.shell.commands, _describe_history, _explain_history),
-    RuntimeFile(
-        "shell-last-output.json", lambda r: r.shell.commands, lambda s: {"lastCommand": s.last_output}, _explain_last_output
-    ),
+    RuntimeFile(_LAST_OUTPUT, lambda r: r.shell.commands, lambda s: {"lastCommand": s.last_output}, _explain_last_output),
     *OUTCOME_FILES,
 )
 
@@ -206,7 +214,7 @@ async def write_artifacts(call: ToolCall) -> None:
     if changed:
         # The call may have been refused before its sandbox was known.
         facts = read_spec(call.spec) if call.spec.directory else await load_facts(call.context, call.record)
-        subject = await load_subject(call.context, call.session, facts, call.tools)
+        subject = await load_subject(call.context, call.session, facts, call.tools, changed)
         # A few small files: a thread would cost more than the writing.
         write_files(directory, render_files(changed, subject), call.session.id)
 
@@ -225,9 +233,22 @@ async def load_facts(context: RuntimeContext, record: RuntimeRecord) -> SandboxF
     return SandboxFacts(environment.network, environment.hosts, limits, tuple(sorted(environment.variables)), mounts)
 
 
-async def load_subject(context: RuntimeContext, session: LoadedRuntime, facts: SandboxFacts, tools: frozenset[str]) -> Subject:
-    last, record = session.record.shell.last, session.record
-    committed = session.events if isinstance(session, CommittedSession) else ()
-    output = None if last is None else render_output(await load_output(context.ledger, session.id, last, committed))
-    vaults = tuple(describe_vault(vault) for vault in await list_attached(context, record))
-    return Subject(session.id, record, facts, tools, context.clock(), output, vaults)
+async def load_subject(
+    context: RuntimeContext,
+    session: LoadedRuntime,
+    facts: SandboxFacts,
+    tools: frozenset[str],
+    files: Iterable[RuntimeFile],
+) -> Subject:
+    """What these files are rendered from; what none of them shows is not loaded."""
+    names, record = {file.name for file in files}, session.record
+    output = await _load_last_output(context, session) if _LAST_OUTPUT in names else None
+    attached = await list_attached(context, record) if _VAULTS in names else ()
+    window = await load_window(context, session) if _POSTURE in names else None
+    vaults = tuple(describe_vault(vault) for vault in attached)
+    return Subject(session.id, record, facts, tools, context.clock(), output, vaults, window)
+
+
+async def _load_last_output(context: RuntimeContext, session: LoadedRuntime) -> Mapping[str, Any] | None:
+    last, committed = session.record.shell.last, session.events if isinstance(session, CommittedSession) else ()
+    return None if last is None else render_output(await load_output(context.ledger, session.id, last, committed))

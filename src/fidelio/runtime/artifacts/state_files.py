@@ -83,7 +83,7 @@ async def _render_session(
         # The wake says so itself; nothing of it belongs into files.
         return {}
     chosen = [file for file in ARTIFACTS if is_first or file.name in _VOLATILE or file.name.startswith("outcome")]
-    return render_files(chosen, await load_subject(context, session, facts, state.tools))
+    return render_files(chosen, await load_subject(context, session, facts, state.tools, chosen))
 
 
 def _describe_state(context: RuntimeContext, session: LoadedRuntime, state: ArtifactState) -> Iterator[File]:

@@ -41,9 +41,9 @@ def _write_file(directory: int, name: str, content: bytes, *, compares: bool) ->
     disk at once: 0.5 ms for each of the files that every command changes. Longer contents are renamed into place.
     """
     try:
-        file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
     except OSError:
-        # It is missing, or something else is in its place, which the rename replaces.
+        # Something else is in its place, which the rename replaces.
         _replace_file(directory, name, content)
         return
     try:
@@ -59,7 +59,10 @@ def _overwrite(file: int, content: bytes, *, compares: bool) -> bool:
     size = os.fstat(file).st_size
     if compares and size == len(content) and os.pread(file, size, 0) == content:
         return True
-    if max(size, len(content)) > _PAGE:
+    if not size:
+        # It is new. The sandbox may run as another user than this process, whatever the umask is.
+        os.fchmod(file, 0o644)
+    elif max(size, len(content)) > _PAGE:
         return False
     os.pwrite(file, content.ljust(size, b"\n"), 0)
     if size > len(content):
@@ -71,6 +74,5 @@ def _replace_file(directory: int, name: str, content: bytes) -> None:
     draft = os.open(f".{name}", _NEW, 0o644, dir_fd=directory)
     with os.fdopen(draft, "wb") as file:
         file.write(content)
-        # The sandbox may run as another user than this process, whatever the umask is.
         os.fchmod(draft, 0o644)
     os.replace(f".{name}", name, src_dir_fd=directory, dst_dir_fd=directory)

@@ -76,9 +76,16 @@ def _describe_verdict(record: RuntimeRecord, live: LiveShell | None, tools: Tool
 
 
 def check_call(
-    name: str, arguments: Mapping[str, Any], record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int
+    name: str,
+    arguments: Mapping[str, Any],
+    record: RuntimeRecord,
+    live: LiveShell | None,
+    tools: Tools,
+    *,
+    now: int,
+    pressure: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of permissions_check."""
+    """The result of permissions_check. `pressure` is that of the model's context."""
     planned = PlannedCall(name, arguments, record)
     definition = planned.definition if name in tools and planned.name in tools else None
     alternative = planned.find_alternative(tools)
@@ -88,6 +95,7 @@ def check_call(
         "toolName": name,
         "artifactPaths": ARTIFACTS,
         **verdict,
+        "contextPressure": pressure,
         "shellMutationPosture": describe_posture(record, live, tools) if planned.name in _SHELL_MUTATIONS else None,
         "readOnlyAlternative": alternative,
         "shellReadFirstAlternatives": _list_alternatives(planned, record, live, tools, alternative),
@@ -170,8 +178,15 @@ def _find_next_step(
     return next((step for step in steps if step is not None), None)
 
 
-def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: Tools, *, now: int = 0) -> dict[str, Any]:
-    """The result of permissions_describe, and the file permission-posture.json."""
+def describe_permissions(
+    record: RuntimeRecord,
+    live: LiveShell | None,
+    tools: Tools,
+    *,
+    now: int = 0,
+    pressure: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The result of permissions_describe, and the file permission-posture.json. `pressure` is that of the model's context."""
     offered = [tool for tool in SANDBOX_TOOLS if tool.name in tools]
     waiting = [approval for approval in record.approvals.values() if approval.state == "open"]
     blocked = next((approval for approval in waiting if approval.command), None)
@@ -181,6 +196,7 @@ def describe_permissions(record: RuntimeRecord, live: LiveShell | None, tools: T
         "pendingToolConfirmationRequest": describe_request(waiting[0]) if waiting else None,
         "pendingToolConfirmationRequests": [describe_request(approval) for approval in record.approvals.values()],
         **_describe_verdict(record, live, tools, now=now),
+        "contextPressure": pressure,
         "shellMutationPosture": describe_posture(record, live, tools),
         "readOnlyAlternative": alternative,
         "nextShellStep": alternative or plan_next_step(record.shell, live, tools),
