@@ -33,7 +33,7 @@ from fidelio.runtime.agents.definition import AgentDefinition, Budget
 from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.ports import RuntimePorts
 from fidelio.runtime.record import RuntimeRecords
-from fidelio.runtime.service import AgentSession, RuntimeContext, RuntimeService
+from fidelio.runtime.service import NewAgentSession, RuntimeContext, RuntimeService
 from fidelio.runtime.tools.definitions import RUNTIME_TOOLS
 from fidelio.runtime.wakes.record import WAKE_JOB, WAKE_KEY
 from fidelio.runtime.wakes.wake import WakeRunner
@@ -64,7 +64,7 @@ class Bench:
         self.session = ""
 
     async def start(self) -> str:
-        return await self.service.start_session(AgentSession(project="/bench", agent="bench"))
+        return await self.service.start_session(NewAgentSession(project="/bench", agent="bench"))
 
     async def wake(self, text: str) -> None:
         content = [{"type": "user.message", "content": text}]

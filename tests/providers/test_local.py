@@ -16,7 +16,7 @@ import pytest
 from fidelio.providers.local import engine
 from fidelio.providers.local.engine import INSTALL, describe_missing
 from fidelio.providers.local.provider import LocalProvider
-from fidelio.providers.model import ModelProblem, ModelReply, Price, TextBlock, ToolDeclaration, Usage
+from fidelio.providers.model import ModelProblem, ModelReply, Price, TextBlock, TokenUsage, ToolDeclaration
 from fidelio.providers.registry import open_providers
 from tests.providers.requests import SECONDS, ask, assistant, complete, result, use, user
 from tests.support import proves
@@ -89,7 +89,7 @@ async def test_it_gets_the_texts_of_the_conversation_and_streams_its_reply(fake_
     assert reply.content == (TextBlock("system:Be brief.|user:Hi|assistant:Yes|user:Sunny\nGo on "),)
     assert "".join(pieces) == reply.text
     assert len(pieces) > 1
-    assert (reply.stop_reason, reply.usage) == ("end_turn", Usage(11, 50))
+    assert (reply.stop_reason, reply.usage) == ("end_turn", TokenUsage(11, 50))
 
 
 @proves("providers.local")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fidelio.providers.model import ModelInfo, ModelProblem, Price, Usage
+from fidelio.providers.model import ModelInfo, ModelProblem, Price, TokenUsage
 from fidelio.providers.names import parse_model_id
 from fidelio.providers.registry import Providers, open_providers
 from fidelio.providers.scripted import ScriptedProvider
@@ -86,7 +86,7 @@ def test_a_well_known_model_has_a_window_and_a_price() -> None:
 
     assert (info.window, info.max_output) == (200_000, 64_000)
     assert info.price == Price(3, 15, 0.3, 3.75)
-    assert info.price.cost_micros(Usage(1_000_000, 100_000, 10_000, 1_000)) == 3_000_000 + 1_500_000 + 3_000 + 3_750
+    assert info.price.cost_micros(TokenUsage(1_000_000, 100_000, 10_000, 1_000)) == 3_000_000 + 1_500_000 + 3_000 + 3_750
 
 
 @proves("providers.prices")
@@ -100,7 +100,7 @@ def test_a_scripted_model_costs_nothing() -> None:
     price = open_providers({}).describe("scripted:demo").price
 
     assert price is not None
-    assert price.cost_micros(Usage(1_000, 1_000, 1_000, 1_000)) == 0
+    assert price.cost_micros(TokenUsage(1_000, 1_000, 1_000, 1_000)) == 0
 
 
 @proves("providers.prices")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fidelio.providers.model import ModelProblem, ModelReply, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from fidelio.providers.model import ModelProblem, ModelReply, TextBlock, ThinkingBlock, TokenUsage, ToolUseBlock
 from fidelio.providers.registry import open_providers
 from tests.providers.apis import CHAT, MESSAGES, RESPONSES, Api, every_api
 from tests.providers.requests import WEATHER, ask, assistant, complete
@@ -33,7 +33,7 @@ async def test_a_text_is_streamed_and_counted(api: Api) -> None:
     assert "".join(pieces) == reply.text
     assert len(pieces) > 3
     assert (reply.stop_reason, reply.model) == ("end_turn", "served-model")
-    assert reply.usage == Usage(input_tokens=60, output_tokens=7, cache_read_tokens=40)
+    assert reply.usage == TokenUsage(input_tokens=60, output_tokens=7, cache_read_tokens=40)
     assert reply.usage.context_tokens == 100
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest, TextBlock, ToolDeclaration, ToolUseBlock, Usage
+from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest, TextBlock, TokenUsage, ToolDeclaration, ToolUseBlock
 from fidelio.providers.registry import open_providers
 from fidelio.providers.scripted import ScriptedProvider
 from fidelio.providers.scripted.provider import BUNDLED_SCRIPTS
@@ -42,7 +42,7 @@ async def test_a_function_replies_and_its_text_comes_in_pieces() -> None:
     assert "".join(pieces) == answer.text == "You asked m: how are you?"
     assert len(pieces) > 1
     # 5 characters of the user, 25 of the model.
-    assert answer.usage == Usage(input_tokens=2, output_tokens=7)
+    assert answer.usage == TokenUsage(input_tokens=2, output_tokens=7)
     assert answer.model == "m"
 
 
@@ -54,11 +54,11 @@ async def test_a_function_may_be_asynchronous_set_the_usage_and_be_cancelled() -
         reached.set()
         if request.model == "hangs":
             await asyncio.Event().wait()
-        return ModelReply(content=(), stop_reason="refusal", usage=Usage(input_tokens=7), model="other")
+        return ModelReply(content=(), stop_reason="refusal", usage=TokenUsage(input_tokens=7), model="other")
 
     provider = ScriptedProvider(reply)
     answer, _ = await complete(provider, ask("Hello"))
-    assert (answer.usage, answer.model, answer.stop_reason) == (Usage(input_tokens=7), "other", "refusal")
+    assert (answer.usage, answer.model, answer.stop_reason) == (TokenUsage(input_tokens=7), "other", "refusal")
 
     reached.clear()
     task = asyncio.create_task(complete(provider, ask("Hello", model="hangs")))

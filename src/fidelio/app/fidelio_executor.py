@@ -26,7 +26,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import AgentDefinition, AgentTools, Budget, ServerDefinition
 from fidelio.runtime.agents.files import resolve_agent
 from fidelio.runtime.agents.versions import define_agent
-from fidelio.runtime.service import AgentSession, RuntimeService
+from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import Policy
 
@@ -101,7 +101,7 @@ class FidelioExecutor:
         else:
             name = f"blueprint-{blueprint.name or 'default'}"[:60]
             agent = await define_agent(service.context, project, name, build_definition(turn), by="blueprint")
-        request = AgentSession(
+        request = NewAgentSession(
             project=project,
             agent=agent.name,
             version=agent.version,

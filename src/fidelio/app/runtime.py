@@ -35,9 +35,7 @@ def open_runtime(
     """The service of runtime sessions with everything that `app` binds. The providers are closed by the caller."""
     providers = open_providers(models=settings.home.path / "models.yaml")
     workflows = WorkflowActivities(ledger)
-    ports = RuntimePorts(
-        models=providers, skill_roots=partial(list_default_roots, settings.home), find_activity=workflows.find
-    )
+    ports = RuntimePorts(models=providers, skill_roots=partial(list_default_roots, settings.home), find_activity=workflows.find)
     return RuntimeService(RuntimeContext(ledger, now_ms, settings.home, sandboxes, open_keys, ports)), providers
 
 

@@ -18,9 +18,9 @@ from fidelio.providers.model import (
     StopReason,
     TextBlock,
     ThinkingBlock,
+    TokenUsage,
     ToolResultBlock,
     ToolUseBlock,
-    Usage,
     estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
@@ -221,7 +221,7 @@ class _MessageReader:
         if not self._stop_reason:
             raise make_connection_problem(self._vendor, "cut off its reply")
         content = tuple(block for index in sorted(self._blocks) for block in self._build(index))
-        usage = Usage(
+        usage = TokenUsage(
             input_tokens=self._usage.get("input_tokens", 0),
             output_tokens=self._usage.get("output_tokens", 0),
             cache_read_tokens=self._usage.get("cache_read_input_tokens", 0),

@@ -24,9 +24,9 @@ from fidelio.providers.model import (
     StopReason,
     TextBlock,
     ThinkingBlock,
+    TokenUsage,
     ToolResultBlock,
     ToolUseBlock,
-    Usage,
     estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
@@ -253,9 +253,9 @@ class _ChunkReader:
         for call in self._calls:
             yield parse_tool_use(call.id, call.name, call.arguments)
 
-    def _count(self, content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]) -> Usage:
+    def _count(self, content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]) -> TokenUsage:
         usage = self._usage
         if usage is None or usage.prompt_tokens is None:
             return estimate_usage(self._request, content)
         cached = (usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens) or 0
-        return Usage(max(usage.prompt_tokens - cached, 0), usage.completion_tokens or 0, cached)
+        return TokenUsage(max(usage.prompt_tokens - cached, 0), usage.completion_tokens or 0, cached)

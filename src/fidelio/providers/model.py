@@ -99,7 +99,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class TokenUsage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens of a request. `input_tokens` excludes tokens that a cache read or stored."""
 
     input_tokens: int = 0
@@ -122,7 +122,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
     content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]
     stop_reason: StopReason
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
     # The model that the vendor says it used.
     model: str = ""
 
@@ -143,7 +143,7 @@ class Price(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_read: float = 0.0
     cache_write: float = 0.0
 
-    def cost_micros(self, usage: Usage) -> int:
+    def cost_micros(self, usage: TokenUsage) -> int:
         """The cost of a request in millionths of a US dollar."""
         cost = (
             usage.input_tokens * self.input
@@ -224,9 +224,9 @@ def estimate_tokens(request: ModelRequest) -> int:
     return -(-(len(request.system) + tools + _count_characters(blocks)) // 4)
 
 
-def estimate_usage(request: ModelRequest, content: Iterable[Block]) -> Usage:
-    """Usage of a request with this reply, both estimated."""
-    return Usage(input_tokens=estimate_tokens(request), output_tokens=-(-_count_characters(content) // 4))
+def estimate_usage(request: ModelRequest, content: Iterable[Block]) -> TokenUsage:
+    """TokenUsage of a request with this reply, both estimated."""
+    return TokenUsage(input_tokens=estimate_tokens(request), output_tokens=-(-_count_characters(content) // 4))
 
 
 def _count_characters(blocks: Iterable[Block]) -> int:

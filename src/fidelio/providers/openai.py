@@ -18,9 +18,9 @@ from fidelio.providers.model import (
     StopReason,
     TextBlock,
     ThinkingBlock,
+    TokenUsage,
     ToolResultBlock,
     ToolUseBlock,
-    Usage,
     estimate_usage,
 )
 from fidelio.providers.problems import Vendor, classify, find_stream_status, make_connection_problem
@@ -239,13 +239,13 @@ class _ResponseReader:
             return "refusal"
         return "tool_use" if any(item.type == "function_call" for item in items) else "end_turn"
 
-    def _count(self, content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]) -> Usage:
+    def _count(self, content: tuple[TextBlock | ThinkingBlock | ToolUseBlock, ...]) -> TokenUsage:
         assert self._response is not None
         usage = self._response.usage
         if usage is None:
             return estimate_usage(self._request, content)
         cached = (usage.input_tokens_details and usage.input_tokens_details.cached_tokens) or 0
-        return Usage(max(usage.input_tokens - cached, 0), usage.output_tokens, cached)
+        return TokenUsage(max(usage.input_tokens - cached, 0), usage.output_tokens, cached)
 
 
 def _build_blocks(item: _ItemEvent) -> Iterator[TextBlock | ThinkingBlock | ToolUseBlock]:

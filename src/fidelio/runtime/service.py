@@ -24,7 +24,7 @@ from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
 from fidelio.runtime.schedules import cancel_schedule, set_schedule
-from fidelio.runtime.sessions import AgentSession, Sending, create_session, describe_session, session_namespace
+from fidelio.runtime.sessions import NewAgentSession, Sending, create_session, describe_session, session_namespace
 from fidelio.runtime.snapshots.restoring import restore_snapshot
 from fidelio.runtime.snapshots.snapshots import diff_snapshot, list_snapshots
 from fidelio.runtime.stores import find_store, open_store, refuse_store
@@ -34,7 +34,15 @@ from fidelio.runtime.vaults import Vaults
 from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.directory import create_directory, remove_directory
 
-__all__ = ["AgentSession", "CallOutcome", "Finished", "RuntimeContext", "RuntimeService", "SessionRequest", "WaitingForPerson"]
+__all__ = [
+    "CallOutcome",
+    "Finished",
+    "NewAgentSession",
+    "RuntimeContext",
+    "RuntimeService",
+    "SessionRequest",
+    "WaitingForPerson",
+]
 
 _RANDOM_NAME = re.compile(r"[0-9a-f]{16}")
 MAX_PATTERN_SECONDS = 30 * 24 * 60 * 60
@@ -87,7 +95,7 @@ class RuntimeService:
         offered = SANDBOX_TOOL_NAMES if tools is None else tools
         return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=waits)
 
-    async def start_session(self, request: AgentSession) -> str:
+    async def start_session(self, request: NewAgentSession) -> str:
         """Begin a session of an agent. Raises `SessionExists` if the name is taken in the project."""
         if request.name is not None:
             check_name(request.name)

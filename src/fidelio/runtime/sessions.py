@@ -34,7 +34,7 @@ MAX_SENT = 100
 _TYPES = (e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_CONFIRMATION, e.USER_TOOL_RESULT, e.USER_OUTCOME)
 
 
-class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
+class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session to begin. `version` None: the newest. `model`, `budget` and `tools` narrow or replace those of the agent."""
 
     project: str
@@ -59,7 +59,7 @@ def session_namespace(project: str) -> str:
     return f"runtime:{project}"
 
 
-async def create_session(context: RuntimeContext, request: AgentSession) -> str:
+async def create_session(context: RuntimeContext, request: NewAgentSession) -> str:
     """Begin a session of an agent. Raises `SessionExists` if its name is taken."""
     plan = await plan_session(context, request)
     decision = SessionDecision(None, events=plan.events, create=plan.create)
@@ -80,7 +80,7 @@ class SessionPlan(msgspec.Struct, frozen=True):
     directory: Path
 
 
-async def plan_session(context: RuntimeContext, request: AgentSession) -> SessionPlan:
+async def plan_session(context: RuntimeContext, request: NewAgentSession) -> SessionPlan:
     """Check what a session is to begin with, and create its directory. Raises what is wrong with it."""
     agent = await load_agent(context, request.project, request.agent, request.version)
     definition = agent.definition

@@ -20,7 +20,7 @@ from fidelio.runtime.agents.definition import parse_agent
 from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.ports import RuntimePorts
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.service import AgentSession, RuntimeService
+from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.model_calls import Timing
 from fidelio.runtime.wakes.record import WAKE_JOB
@@ -82,7 +82,7 @@ class Runtime:
         await define_agent(self.context, PROJECT, name, given, by="person:test")
 
     async def start(self, *, agent: str = "helper", **more: Any) -> str:
-        return await self.service.start_session(AgentSession(project=PROJECT, agent=agent, **more))
+        return await self.service.start_session(NewAgentSession(project=PROJECT, agent=agent, **more))
 
     async def begin(self, **definition: Any) -> str:
         """A session of a new agent."""

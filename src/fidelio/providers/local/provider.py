@@ -27,8 +27,8 @@ from fidelio.providers.model import (
     ModelRequest,
     OnText,
     TextBlock,
+    TokenUsage,
     ToolResultBlock,
-    Usage,
 )
 from fidelio.providers.tool_input import parse_tool_use
 
@@ -144,7 +144,7 @@ def _find_texts(block: Block) -> list[str]:
 
 
 def _build_reply(request: ModelRequest, text: str, end: LocalLine) -> ModelReply:
-    usage = Usage(end.input_tokens, end.output_tokens)
+    usage = TokenUsage(end.input_tokens, end.output_tokens)
     if request.force_tool:
         call = parse_tool_use(f"call_{secrets.token_hex(8)}", request.force_tool, text)
         return ModelReply(content=(call,), stop_reason="tool_use", usage=usage, model=request.model)

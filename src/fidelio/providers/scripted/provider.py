@@ -22,7 +22,7 @@ from fidelio.providers.model import (
     ModelReply,
     ModelRequest,
     OnText,
-    Usage,
+    TokenUsage,
     estimate_usage,
 )
 from fidelio.providers.scripted.forced import answer_forced
@@ -88,5 +88,5 @@ class ScriptedProvider:
 
 def _with_usage(request: ModelRequest, reply: ModelReply) -> ModelReply:
     """The reply with its estimated usage and its model, unless the script has set them."""
-    usage = estimate_usage(request, reply.content) if reply.usage == Usage() else reply.usage
+    usage = estimate_usage(request, reply.content) if reply.usage == TokenUsage() else reply.usage
     return replace(reply, usage=usage, model=reply.model or request.model)

@@ -23,7 +23,7 @@ from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, narrow_
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
 from fidelio.runtime.outcomes.parsing import parse_outcome
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.sessions import AgentSession, plan_session
+from fidelio.runtime.sessions import NewAgentSession, plan_session
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.tools.model import Implementation, LoadedRuntime, Preparation, ToolCall, ToolResult, event
 from fidelio.runtime.wakes.content import store_content
@@ -83,11 +83,11 @@ def _define_outcome(arguments: SessionDelegate, title: str) -> tuple[NewEvent, .
     return (replace(parse_outcome(body, author="agent"), id=new_id("evt_", 20)),)
 
 
-async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> AgentSession:
+async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgentSession:
     record = call.record
     agent = await load_agent(call.context, record.project, record.agent, record.agent_version)
     budget = merge_budget(agent.definition.limits, record.budget)
-    return AgentSession(
+    return NewAgentSession(
         project=record.project,
         agent=record.agent,
         version=record.agent_version,

@@ -15,7 +15,7 @@ import msgspec
 from fidelio.errors import RuntimeProblem, SandboxError, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.model import NewEvent
-from fidelio.providers.model import Usage
+from fidelio.providers.model import TokenUsage
 from fidelio.runtime import events as e
 from fidelio.runtime.outcomes.checking import CheckContext, carry_out
 from fidelio.runtime.outcomes.definitions import EVALUATE
@@ -76,7 +76,7 @@ class EvaluationRun(msgspec.Struct, frozen=True):
     blobs: tuple[bytes, ...] = ()
     goes_on: bool = False
     is_busy: bool = False
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class _Judged(msgspec.Struct, frozen=True):
     status: VerdictStatus
     iteration: int
     results: tuple[CriterionResult, ...]
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
 
 
 async def observe_busy(context: RuntimeContext, session: LoadedRuntime) -> bool:
@@ -137,11 +137,11 @@ def _goes_on(judged: _Judged, grade: GradeModel | None) -> bool:
     return needs_another_wake(judged.outcome, judged.status, judged.iteration, has_grader=grade is not None)
 
 
-def _sum_usage(usages: Any) -> Usage:
-    total = Usage()
+def _sum_usage(usages: Any) -> TokenUsage:
+    total = TokenUsage()
     for usage in usages:
-        pairs = ((name, getattr(total, name) + getattr(usage, name)) for name in Usage.__struct_fields__)
-        total = Usage(**dict(pairs))
+        pairs = ((name, getattr(total, name) + getattr(usage, name)) for name in TokenUsage.__struct_fields__)
+        total = TokenUsage(**dict(pairs))
     return total
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fidelio.ledger.long_text import sanitize_text, shorten_to_line
-from fidelio.providers.model import Message, ModelProblem, ModelReply, ModelRequest, TextBlock, ToolDeclaration, Usage
+from fidelio.providers.model import Message, ModelProblem, ModelReply, ModelRequest, TextBlock, TokenUsage, ToolDeclaration
 from fidelio.runtime.outcomes.evidence import Evidence
 from fidelio.runtime.outcomes.record import CriterionResult, Outcome
 
@@ -38,7 +38,7 @@ class Grading(msgspec.Struct, frozen=True):
     """The results by the number of the criterion, from 0, and what the request used."""
 
     results: Mapping[int, CriterionResult]
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
 
 
 async def grade_criteria(

@@ -11,7 +11,7 @@ import msgspec
 from fidelio.clock import Clock
 from fidelio.ids import new_id
 from fidelio.ledger.model import NewEvent
-from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, OnText, Provider, Usage
+from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, OnText, Provider, TokenUsage
 from fidelio.retry import cancel_tasks
 from fidelio.runtime import events as e
 
@@ -84,7 +84,7 @@ class RequestSpan:
         self._id, self._wake, self._model, self._purpose = new_id("evt_", 20), wake, model, purpose
         self._clock, self._began = clock, clock()
 
-    def end(self, usage: Usage, info: ModelInfo, *, is_error: bool = False) -> tuple[NewEvent, NewEvent]:
+    def end(self, usage: TokenUsage, info: ModelInfo, *, is_error: bool = False) -> tuple[NewEvent, NewEvent]:
         cost = info.price.cost_micros(usage) if info.price is not None else 0
         common = {"wake_id": self._wake, "model": self._model, "purpose": self._purpose}
         body: dict[str, Any] = {

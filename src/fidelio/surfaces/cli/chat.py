@@ -19,7 +19,7 @@ from fidelio.app.application import Application
 from fidelio.errors import Command, FidelioError, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Request
-from fidelio.runtime.service import AgentSession, RuntimeService
+from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
@@ -83,7 +83,7 @@ async def _open_session(
         return (await find_session(app, service, name, project)).id
     newest = None if options["anew"] else await find_newest(service, project, agent)
     if newest is None:
-        wanted = AgentSession(project=project, agent=agent, model=options["model"], mount=options["mount"])
+        wanted = NewAgentSession(project=project, agent=agent, model=options["model"], mount=options["mount"])
         return await begin_session(service, wanted)
     used = (await service.describe(newest.id))["model"]
     if options["mount"] or options["model"] not in ("", used):

@@ -18,7 +18,7 @@ from fidelio.ids import is_short_handle
 from fidelio.ledger.model import Session
 from fidelio.runtime.agents.files import resolve_agent
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.service import AgentSession, RuntimeService
+from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import CliContext
 from fidelio.surfaces.cli.sandbox import real_project
@@ -93,7 +93,7 @@ async def list_sessions(
             return
 
 
-async def begin_session(service: RuntimeService, request: AgentSession) -> str:
+async def begin_session(service: RuntimeService, request: NewAgentSession) -> str:
     """Begin a session with the definition that the name of the agent means now."""
     if request.version is None:
         agent = await resolve_agent(service.context, request.project, request.agent)
@@ -102,7 +102,7 @@ async def begin_session(service: RuntimeService, request: AgentSession) -> str:
 
 
 def begin_options(command: F) -> F:
-    """The options of a session that a command begins; `AgentSession` has the same names."""
+    """The options of a session that a command begins; `NewAgentSession` has the same names."""
     options = (
         click.option("--model", default="", help="A new session: this model instead of the agent's."),
         click.option("--version", type=click.IntRange(1), help="A new session: this version of the agent, not the newest."),
@@ -122,11 +122,11 @@ def begin_options(command: F) -> F:
     return command
 
 
-def read_begin_options(project: str, agent: str, name: str | None, options: dict[str, Any]) -> AgentSession:
+def read_begin_options(project: str, agent: str, name: str | None, options: dict[str, Any]) -> NewAgentSession:
     """The session that the options of `begin_options` describe."""
     limits = {key: options.pop(key) for key in ("tokens", "usd")}
     budget = {key: float(limit) for key, limit in limits.items() if limit is not None}
-    return AgentSession(project=project, agent=agent, name=name, budget=budget, **options)
+    return NewAgentSession(project=project, agent=agent, name=name, budget=budget, **options)
 
 
 def _no_session(name: str) -> SessionNotFound:
