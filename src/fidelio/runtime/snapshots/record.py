@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.clock import format_iso
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 
@@ -43,6 +44,15 @@ class SnapshotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((entry for entry in self.snapshots if entry.id == snapshot), None)
 
 
+def describe_restored(record: SnapshotRecord) -> list[str]:
+    """What the agent is told when a person has restored its workspace since its last wake."""
+    if not record.restored:
+        return []
+    entry = record.find(record.restored)
+    when = f", as it was at {format_iso(entry.at)}" if entry is not None else ""
+    return [f"A person has restored the workspace{when}. Files differ from what you remember."]
+
+
 SnapshotFold: TypeAlias = Callable[[SnapshotRecord, RecordEvent], SnapshotRecord]
 
 
@@ -50,7 +60,9 @@ def _start_span(record: SnapshotRecord, event: RecordEvent) -> SnapshotRecord:
     body = event.body
     if body.get("span_kind") == "tool":
         return _use(record, body.get("name", ""))
-    return replace(record, restored="") if body.get("span_kind") == "wake" and record.restored else record
+    # A wake that only goes on with a turn says nothing of it.
+    is_noticed = body.get("span_kind") == "wake" and not body.get("resumes")
+    return replace(record, restored="") if is_noticed and record.restored else record
 
 
 def _use_tool(record: SnapshotRecord, event: RecordEvent) -> SnapshotRecord:

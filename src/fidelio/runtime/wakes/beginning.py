@@ -11,6 +11,7 @@ import msgspec
 from fidelio.ledger.model import Event, NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.setup.setup import Setup, describe_setup, setup_document
+from fidelio.runtime.snapshots.record import describe_restored
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes import ending
@@ -41,7 +42,8 @@ class Beginning:
         received = await self._load_pending()
         wakes, now = self._updates.record.wakes, self._context.clock()
         setup = await self._describe_setup()
-        lines = [*describe_reasons(plan, now=now), *describe_rejected(wakes.rejected)]
+        restored = describe_restored(self._updates.record.snapshots)
+        lines = [*describe_reasons(plan, now=now), *describe_rejected(wakes.rejected), *restored, *self._prepared.notices]
         notes = () if plan.goes_on and not received else await self._build_notes(received, setup)
         own = [text_block("\n".join(lines))] if lines else []
         noted = [text_block(render_notes(notes))] if notes else []

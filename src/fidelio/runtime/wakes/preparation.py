@@ -13,6 +13,7 @@ from fidelio.runtime.bootstrap.files import BootstrapFile, load_bootstrap
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.skills.catalogue import Skill, list_skills
+from fidelio.runtime.tools.catalogue import NO_EXTRA, ExtraTool
 from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
 from fidelio.runtime.tools.meta import declare_tools
 from fidelio.runtime.tools.meta_definitions import META_NAMES
@@ -37,6 +38,9 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     declarations: tuple[ToolDeclaration, ...]
     bootstrap: tuple[BootstrapFile, ...]
     skills: tuple[Skill, ...]
+    # The tools of MCP servers, and what the model is told about the servers.
+    extra: Mapping[str, ExtraTool] = NO_EXTRA
+    notices: tuple[str, ...] = ()
 
     @property
     def system(self) -> str:
