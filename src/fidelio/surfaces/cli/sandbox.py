@@ -367,16 +367,17 @@ async def allow(cli: CliContext, session: str, project: str | None, duration: st
     \b
     fidelio sandbox allow 'pytest *' --for 2h
     """
-    person, seconds = require_person(), _parse_duration(duration)
+    person, seconds = require_person(), parse_duration(duration, "--for")
     async with open_sandbox(cli, session, project) as use:
         await use.service.allow_pattern(use.session, pattern, by=person, seconds=seconds)
     print_line(f"Session {use.session} may run {quote_name(pattern)} without asking for {quote_name(duration)}.")
 
 
-def _parse_duration(text: str) -> int:
+def parse_duration(text: str, option: str) -> int:
+    """The seconds of a duration such as 30m or 2h."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise UsageProblem(f"--for has the invalid value {text!r:.80}.", remedy="Write a number and s, m, h or d: 30m, 2h.")
+        raise UsageProblem(f"{option} has the invalid value {text!r:.80}.", remedy="Write a number and s, m, h or d: 30m, 2h.")
     return int(match[1]) * _SECONDS[match[2]]
 
 

@@ -22,7 +22,8 @@ from fidelio.surfaces.cli.runtime.sessions import (
     memory_group,
     status_command,
 )
-from fidelio.surfaces.cli.runtime.times import wakes_command, worker_command
+from fidelio.surfaces.cli.runtime.snapshots import fork_command, snapshots_group
+from fidelio.surfaces.cli.runtime.times import schedule_group, wakes_command, worker_command
 
 
 @click.group("runtime")
@@ -48,10 +49,13 @@ for _command in (
     list_sessions_command,
     archive_command,
     end_command,
+    fork_command,
     download_command,
     memory_group,
     outcome_group,
     wakes_command,
+    schedule_group,
+    snapshots_group,
     worker_command,
 ):
     runtime_command.add_command(_command)

@@ -14,7 +14,7 @@ import click
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.event_views import join_content, load_body
+from fidelio.runtime.event_bodies import join_content, load_body
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.wakes.rules import Nothing, plan_wake
 from fidelio.surfaces.cli.runtime.event_lines import EventLines

@@ -17,7 +17,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import Command, SessionNotFound, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event
-from fidelio.runtime.event_views import load_body
+from fidelio.runtime.event_bodies import load_body
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.transfers import MAX_BYTES, upload_file
 from fidelio.runtime.wakes.content import IMAGES, MAX_IMAGE

@@ -1,4 +1,4 @@
-"""`fidelio runtime wakes` and `worker`: when a session wakes, and the process that carries it out."""
+"""`fidelio runtime wakes`, `schedule` and `worker`: when a session wakes, and the process that carries it out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from fidelio.surfaces.cli.context import (
     print_json,
     print_line,
     print_table,
+    quote_name,
     with_cli_context,
 )
 from fidelio.surfaces.cli.runtime.status_lines import describe_seconds
 from fidelio.surfaces.cli.runtime.targets import open_target, project_option, session_argument
+from fidelio.surfaces.cli.sandbox import parse_duration
 
 
 @click.command("wakes", short_help="List when a session wakes by itself.")
@@ -46,6 +48,62 @@ def _wake_row(wake: dict[str, Any]) -> dict[str, str]:
 def _schedule_row(schedule: dict[str, Any]) -> dict[str, str]:
     every = f"every {describe_seconds(schedule['everySeconds'])}"
     return {"when": schedule["next"], "kind": every, "reason": schedule["name"], "note": schedule["note"]}
+
+
+@click.group("schedule")
+def schedule_group() -> None:
+    """Wake a session again and again."""
+
+
+@schedule_group.command("add")
+@session_argument
+@click.argument("name")
+@click.option("--every", required=True, help="How often: a number and s, m, h or d, at least 60s.")
+@click.option("--note", default="", help="What the agent is told when it wakes.")
+@project_option
+@with_cli_context
+async def add_schedule(cli: CliContext, session: str, name: str, every: str, note: str, project: str | None) -> None:
+    """Wake SESSION regularly, under NAME. The same name replaces a schedule.
+
+    \b
+    fidelio runtime schedule add reviewer daily --every 1d --note "Look at the new changes."
+    """
+    person, seconds = require_person(), parse_duration(every, "--every")
+    async with open_target(cli, session, project) as target:
+        await target.service.set_schedule(target.session, name, seconds, note, by=person)
+        await target.app.start_runtime_worker()
+    print_line(f"Session {target.session} wakes every {describe_seconds(seconds)}: {quote_name(name)}.")
+
+
+@schedule_group.command("remove")
+@session_argument
+@click.argument("name")
+@project_option
+@with_cli_context
+async def remove_schedule(cli: CliContext, session: str, name: str, project: str | None) -> None:
+    """End the schedule NAME of SESSION."""
+    person = require_person()
+    async with open_target(cli, session, project) as target:
+        await target.service.cancel_schedule(target.session, name, by=person)
+    print_line(f"The schedule {quote_name(name)} of session {target.session} has ended.")
+
+
+@schedule_group.command("list")
+@session_argument
+@project_option
+@json_option
+@with_cli_context
+async def list_schedules(cli: CliContext, session: str, project: str | None, as_json: bool) -> None:
+    """List the schedules of SESSION."""
+    async with open_target(cli, session, project) as target:
+        schedules = (await target.service.describe(target.session))["schedules"]
+    if as_json:
+        print_json({"schedules": schedules})
+    elif not schedules:
+        print_line("The session has no schedule.")
+    else:
+        rows = [{**_schedule_row(schedule), "name": schedule["name"]} for schedule in schedules]
+        print_table(rows, ["name", "kind", "when", "note"])
 
 
 @click.command("worker", short_help="Carry out wakes until Ctrl-C.")
