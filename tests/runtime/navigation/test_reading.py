@@ -111,6 +111,7 @@ async def test_types_and_pending_events_are_filtered(world: World) -> None:
     taken = await world.use(session, "session_get_events", types=[e.USER_MESSAGE])
 
     assert [event["type"] for event in replies["events"]] == [e.AGENT_MESSAGE]
+    assert (await world.use(session, "session_get_events", includeProcessed=False, types=[e.AGENT_MESSAGE]))["events"] == []
     assert [event["payload"]["content"][0]["text"] for event in pending["events"]] == ["second"]
     first, second = taken["events"]
     assert first["processedAt"] is not None

@@ -20,7 +20,7 @@ from fidelio.runtime.artifacts.model import Lines, render_body, render_files
 from fidelio.runtime.artifacts.session_files import ARTIFACTS, load_facts, load_subject
 from fidelio.runtime.artifacts.writing import write_files
 from fidelio.runtime.navigation.context import ContextBudget, describe_budget, describe_pressure
-from fidelio.runtime.navigation.event_views import USER_TYPES, summarize_body
+from fidelio.runtime.navigation.event_views import PENDING_TYPES, summarize_body
 from fidelio.runtime.navigation.log import WakeRange, read_wake_id
 from fidelio.runtime.navigation.own_files import has_file, runtime_directory
 from fidelio.runtime.navigation.reading import describe_trace
@@ -180,7 +180,7 @@ def _describe_event(event: Event, processed_seq: int) -> dict[str, Any]:
         "seq": event.seq,
         "type": event.type,
         "createdAt": format_iso(event.time),
-        "isPending": event.type in USER_TYPES and event.seq > processed_seq,
+        "isPending": event.type in PENDING_TYPES and event.seq > processed_seq,
         "wakeId": body.get("wake_id"),
         "preview": summarize_body(body),
     }

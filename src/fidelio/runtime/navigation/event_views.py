@@ -30,7 +30,8 @@ LOG_READERS = frozenset(
     }
 )
 _LOG_RESULT_CHARS = 200
-USER_TYPES = frozenset({e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_OUTCOME, e.USER_CONFIRMATION, e.USER_TOOL_RESULT})
+# Events that wait for the next wake; the others are processed when they arrive.
+PENDING_TYPES = frozenset({e.USER_MESSAGE, e.USER_OUTCOME})
 # Directories of the host, and names that lead to them; digests of long texts, which no tool takes.
 _HIDDEN_KEYS = frozenset({"project", "directory", "mount_source", "incarnation", "blob"})
 EVENT_TYPES = frozenset(value for name, value in vars(e).items() if name.isupper())
@@ -52,7 +53,8 @@ def view_events(events: Sequence[Event], processed: Mapping[int, int | None]) ->
     """Show events within the bounds of a result. `processed` has the times at which user events were processed, by seq."""
     budget = share_budget(len(events))
     return [
-        view_event(event, budget, event.time if event.type not in USER_TYPES else processed.get(event.seq)) for event in events
+        view_event(event, budget, event.time if event.type not in PENDING_TYPES else processed.get(event.seq))
+        for event in events
     ]
 
 

@@ -11,7 +11,7 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.long_text import load_text, shorten_to_line
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.navigation.event_views import EVENT_TYPES, USER_TYPES, WHOLE_CHARS, ShownEvent, view_event, view_events
+from fidelio.runtime.navigation.event_views import EVENT_TYPES, PENDING_TYPES, WHOLE_CHARS, ShownEvent, view_event, view_events
 from fidelio.runtime.navigation.log import (
     Accept,
     WakeRange,
@@ -32,6 +32,8 @@ from fidelio.runtime.wakes.record import SUMMARY
 
 # Events of a wake that a list of wakes looks at to count them and to name their types.
 _COUNTED = 1_000
+# No event has it.
+_NO_TYPE = "-"
 
 
 async def get_events(call: ToolCall, arguments: ReadEvents, _: Preparation) -> ToolResult:
@@ -153,9 +155,10 @@ async def _find_range(call: ToolCall, session: LoadedRuntime, arguments: ReadEve
 
 
 def _narrow_types(arguments: ReadEvents) -> Sequence[str]:
+    """The types to read. Of pending events only two types exist; without one of them nothing matches."""
     if arguments.includeProcessed:
         return arguments.types
-    return [name for name in (arguments.types or USER_TYPES) if name in USER_TYPES] or sorted(USER_TYPES)
+    return sorted(PENDING_TYPES.intersection(arguments.types or PENDING_TYPES)) or (_NO_TYPE,)
 
 
 def _build_filter(session: LoadedRuntime, arguments: ReadEvents) -> Accept:
@@ -196,7 +199,7 @@ async def _view_whole(ledger: Ledger, session: LoadedRuntime, event: Event) -> S
     """An event that is read alone, with its long texts."""
     processed = (await find_processing(ledger, session, (event,))).get(event.seq)
     body = await _load_texts(ledger, event.body)
-    return view_event(event, WHOLE_CHARS, event.time if event.type not in USER_TYPES else processed, body=body)
+    return view_event(event, WHOLE_CHARS, event.time if event.type not in PENDING_TYPES else processed, body=body)
 
 
 async def _load_texts(ledger: Ledger, value: Any) -> Any:
@@ -212,7 +215,7 @@ async def _load_texts(ledger: Ledger, value: Any) -> Any:
 async def find_processing(ledger: Ledger, session: LoadedRuntime, events: Iterable[Event]) -> Mapping[int, int | None]:
     """When user events were processed: at the start of the wake that took them. Pending ones are missing."""
     processed = session.record.wakes.processed_seq
-    waiting = sorted(event.seq for event in events if event.type in USER_TYPES and event.seq <= processed)
+    waiting = sorted(event.seq for event in events if event.type in PENDING_TYPES and event.seq <= processed)
     found: dict[int, int | None] = {}
     if not waiting:
         return found
