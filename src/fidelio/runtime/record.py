@@ -361,6 +361,7 @@ span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt
 extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
 messages outcome_id author max_iterations iteration status trend decision verdict criteria results
+snapshot_id files bytes removed is_live resumes
 """
 
 
