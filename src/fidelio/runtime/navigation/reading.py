@@ -155,7 +155,7 @@ async def _find_range(call: ToolCall, session: LoadedRuntime, arguments: ReadEve
 
 
 def _narrow_types(arguments: ReadEvents) -> Sequence[str]:
-    """The types to read. Of pending events only two types exist; without one of them nothing matches."""
+    """The types to read. Only two types of events can be pending; without them nothing matches."""
     if arguments.includeProcessed:
         return arguments.types
     return sorted(PENDING_TYPES.intersection(arguments.types or PENDING_TYPES)) or (_NO_TYPE,)
