@@ -35,17 +35,18 @@ def estimate_tokens(prepared: Prepared, conversation: Conversation, reported: in
     return max(reported, -(-characters // CHARACTERS_PER_TOKEN))
 
 
-def find_cut(conversation: Conversation, room: int) -> int | None:
+def find_cut(conversation: Conversation, room: int, *, after: int = 0) -> int | None:
     """The event up to which the conversation is summarised, so that at most `room` characters follow.
 
-    The rest begins with a message of the user or a reply of the model, never with the result of a call that is cut off.
+    The rest begins with a message of the user or a reply of the model, never with the result of a call that is cut off. What
+    is up to `after` is a summary already.
     """
     kept, cut = 0, None
     for index in range(len(conversation.parts) - 1, 0, -1):
         kept += count_characters(conversation.parts[index].block)
         if kept > room and cut is not None:
             break
-        if _is_boundary(conversation.parts, index):
+        if _is_boundary(conversation.parts, index) and conversation.parts[index - 1].seq > after:
             cut = conversation.parts[index - 1].seq
     return cut
 
@@ -65,7 +66,7 @@ async def compact(updates: WakeUpdates, prepared: Prepared, conversation: Conver
     window, wakes = prepared.info.window, updates.record.wakes
     if estimate_tokens(prepared, conversation, wakes.context_tokens) <= window * FULL:
         return False
-    through = find_cut(conversation, int(window * KEPT) * CHARACTERS_PER_TOKEN)
+    through = find_cut(conversation, int(window * KEPT) * CHARACTERS_PER_TOKEN, after=wakes.compacted_seq)
     if through is None:
         return False
     older = Conversation(tuple(part for part in conversation.parts if part.seq <= through))

@@ -113,16 +113,19 @@ async def load_conversation(ledger: Ledger, session: str, *, after: int = 0) -> 
 async def _read(ledger: Ledger, event: Event) -> list[Part]:
     body = event.body
     if event.type in (e.SPAN_STARTED, e.CONTEXT_COMPACTED):
-        return [Part("user", block, event.seq) for block in await _read_blocks(ledger, body.get("input"))]
+        # Without it a reply could be the first message, which the vendors refuse.
+        content = [{"type": "text", "text": LOST}] if event.redacted else body.get("input")
+        # A summary comes before everything that it does not stand for, although it was written later.
+        seq = body.get("through_seq", event.seq)
+        return [Part("user", block, seq) for block in await _read_blocks(ledger, content)]
     # A call of an external client is no part of the conversation.
     if event.type not in (e.TOOL_RESULT, e.USER_TOOL_RESULT) and not event.redacted and "wake_id" not in body:
         return []
     if event.type == e.AGENT_MESSAGE:
         return [Part("assistant", TextBlock(await _read_message(ledger, body)), event.seq)]
     if event.type == e.AGENT_THINKING:
-        return [
-            Part("assistant", ThinkingBlock(await load_text(ledger, body.get("text")), body.get("signature", "")), event.seq)
-        ]
+        thinking = ThinkingBlock(await load_text(ledger, body.get("text")), body.get("signature", ""))
+        return [] if event.redacted else [Part("assistant", thinking, event.seq)]
     if event.type in (e.TOOL_USE, e.CUSTOM_TOOL_USE):
         return [Part("assistant", await _read_use(ledger, body), event.seq)] if "id" in body else []
     return await _read_result(ledger, event, body)
