@@ -24,7 +24,7 @@ from fidelio.runtime.shell.plans import (
     read_first_alternatives,
     suggest,
 )
-from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, SANDBOX_TOOLS, TOOL_OF_ACTION
+from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, RUNTIME_TOOLS, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import ToolDefinition
 from fidelio.sandbox.actions import ACTIONS
 from fidelio.sandbox.commands.projection import project
@@ -187,7 +187,7 @@ def describe_permissions(
     pressure: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The result of permissions_describe, and the file permission-posture.json. `pressure` is that of the model's context."""
-    offered = [tool for tool in SANDBOX_TOOLS if tool.name in tools]
+    offered = [tool for tool in RUNTIME_TOOLS if tool.name in tools]
     waiting = [approval for approval in record.approvals.values() if approval.state == "open"]
     blocked = next((approval for approval in waiting if approval.command), None)
     alternative = find_alternative(blocked.command, blocked.cwd or record.shell.cwd, tools) if blocked else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fidelio.runtime.navigation.context import load_pressure
 from fidelio.runtime.permissions.posture import check_call, describe_permissions
 from fidelio.runtime.shell.live import LiveShell, observe
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult
@@ -11,12 +14,18 @@ from fidelio.runtime.tools.parameters import EmptyParameters, PermissionsCheck
 async def _check(call: ToolCall, arguments: PermissionsCheck, _: Preparation) -> ToolResult:
     live = await _see_shell(call)
     now = call.context.clock()
-    output = check_call(arguments.toolName, arguments.toolArgs or {}, call.record, live, call.tools, now=now)
+    given, pressure = arguments.toolArgs or {}, await _find_pressure(call)
+    output = check_call(arguments.toolName, given, call.record, live, call.tools, now=now, pressure=pressure)
     return ToolResult(output=output)
 
 
 async def _describe(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolResult:
-    return ToolResult(output=describe_permissions(call.record, await _see_shell(call), call.tools))
+    live, now, pressure = await _see_shell(call), call.context.clock(), await _find_pressure(call)
+    return ToolResult(output=describe_permissions(call.record, live, call.tools, now=now, pressure=pressure))
+
+
+async def _find_pressure(call: ToolCall) -> dict[str, Any] | None:
+    return await load_pressure(call.context, call.session, call.tools)
 
 
 async def _see_shell(call: ToolCall) -> LiveShell | None:

@@ -12,6 +12,7 @@ from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.bootstrap.files import BootstrapFile, load_bootstrap
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.setup.sections import list_mounts
 from fidelio.runtime.skills.catalogue import Skill, list_skills
 from fidelio.runtime.tools.catalogue import NO_EXTRA, ExtraTool
 from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
@@ -20,7 +21,6 @@ from fidelio.runtime.tools.meta_definitions import META_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.prompt import PromptSubject, build_sections, join_sections
 from fidelio.runtime.wakes.rules import merge_budget
-from fidelio.sandbox.model import LEARNINGS, PROJECT, RUNTIME, SUBSTRATE, WORKSPACE
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,15 +104,7 @@ async def _describe(
         system=agent.definition.system,
         environment=environment.name,
         network=environment.environment.network,
-        mounts=tuple(list_mounts(record)),
+        mounts=[(mount["mountPath"], mount["access"]) for mount in list_mounts(record, environment.environment)],
         bootstrap=[(file.name, file.text) for file in bootstrap],
         skills=[(skill.name, skill.description) for skill in skills],
     )
-
-
-def list_mounts(record: RuntimeRecord) -> list[tuple[str, str]]:
-    """The mounts of a session and their access, without looking at the disk."""
-    mounts = [(WORKSPACE, "read_write"), (SUBSTRATE, "read_only"), (RUNTIME, "read_only"), (LEARNINGS, "read_only")]
-    if record.mount_mode:
-        mounts.append((PROJECT, "read_only" if record.mount_mode == "ro" else "read_write"))
-    return [*mounts, *((f"/vaults/{name}", "listed only") for name in record.vaults)]
