@@ -482,9 +482,9 @@ async def test_a_custom_tool_pauses_until_its_result_arrives(tmp_path: Path) -> 
 @pytest.mark.proves("runtime.tools-meta")
 async def test_an_undeclared_tool_is_opened_and_called_by_name(tmp_path: Path) -> None:
     calls = (
-        use(("tools_open", {"group": "permissions"})),
-        use(("tool_call", {"name": "permissions_describe", "arguments": {}})),
-        use(("permissions_describe", {})),
+        use(("tools_open", {"group": "memory"})),
+        use(("tool_call", {"name": "memory_list", "arguments": {}})),
+        use(("memory_list", {})),
         use(("tool_call", {"name": "nothing", "arguments": {}})),
     )
     async with open_runtime(tmp_path, replies(*calls)) as runtime:
@@ -493,11 +493,11 @@ async def test_an_undeclared_tool_is_opened_and_called_by_name(tmp_path: Path) -
         await runtime.work()
 
         declared = {tool.name for tool in runtime.requests[0].tools}
-        assert "permissions_describe" not in declared
-        assert "permissions_describe" in next(t.description for t in runtime.requests[0].tools if t.name == "tools_open")
+        assert "memory_list" not in declared
+        assert "memory_list" in next(t.description for t in runtime.requests[0].tools if t.name == "tools_open")
         assert all(request.tools == runtime.requests[0].tools for request in runtime.requests)
         opened, called, direct, unknown = results_of(runtime.requests[-1])
-        assert "permissions_check" in opened.content[0].text  # type: ignore[union-attr]  # it is a text
+        assert "memory_read" in opened.content[0].text  # type: ignore[union-attr]  # it is a text
         assert called.content == direct.content
         assert unknown.is_error
 
