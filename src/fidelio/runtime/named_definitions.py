@@ -184,7 +184,7 @@ def _user_root(directory: str) -> list[Path]:
 
 
 class VersionedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The place of a definition in a store, and what an event says about each of its versions. `body` gets the number."""
+    """A definition in a store, and what an event says about each of its versions. `body` gets the number."""
 
     store: Store
     space: str
@@ -193,23 +193,23 @@ class VersionedDocument(msgspec.Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
 
 
-async def put_version(context: RuntimeContext, place: VersionedDocument, text: str, *, by: str) -> int | None:
+async def put_version(context: RuntimeContext, target: VersionedDocument, text: str, *, by: str) -> int | None:
     """Store a content as a new version, unless the newest has it. The number of the version; None if others keep writing."""
     for _ in range(_ATTEMPTS):
         with suppress(DocumentConflict):
             # Another process may store the same at the same moment; then its version is found in the next attempt.
-            return await _put_on_top(context, place, text, by=by)
+            return await _put_on_top(context, target, text, by=by)
     return None
 
 
-async def _put_on_top(context: RuntimeContext, place: VersionedDocument, text: str, *, by: str) -> int:
-    newest = await context.ledger.document(place.space, place.path)
+async def _put_on_top(context: RuntimeContext, target: VersionedDocument, text: str, *, by: str) -> int:
+    newest = await context.ledger.document(target.space, target.path)
     if newest is not None and newest.text == text:
         return newest.version
     before = 0 if newest is None else newest.version
-    defined = NewEvent(type=place.event, body={**place.body, "version": before + 1, "by": by}, actor=by)
-    document = PutDocument(space=place.space, path=place.path, text=text, author=by, expect=before)
-    await context.ledger.commit(place.store.change(defined, documents=(document,)))
+    defined = NewEvent(type=target.event, body={**target.body, "version": before + 1, "by": by}, actor=by)
+    document = PutDocument(space=target.space, path=target.path, text=text, author=by, expect=before)
+    await context.ledger.commit(target.store.change(defined, documents=(document,)))
     return before + 1
 
 

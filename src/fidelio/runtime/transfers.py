@@ -34,7 +34,7 @@ async def upload_file(context: RuntimeContext, session: str, name: str, content:
 
 
 async def download_file(context: RuntimeContext, session: str, path: str) -> bytes:
-    """Read a file of the sandbox as a whole; a relative path is one of the workspace."""
+    """Read a file of the sandbox as a whole; a relative path begins in the workspace."""
     spec, content = await _open(context, session), bytearray()
     whole = path if path.startswith("/") else f"{WORKSPACE}/{path}"
     while len(content) <= MAX_BYTES:

@@ -1,1 +1,1 @@
-"""Agents of the runtime: definitions in files or by the API, kept as numbered versions in the ledger."""
+"""Definitions of agents: their content, their numbered versions in the ledger, and their files."""

@@ -123,7 +123,7 @@ def parse_agent(data: Any, where: str) -> AgentDefinition:
 
 
 def decode_agent(text: str, where: str) -> AgentDefinition:
-    """Read a stored version, which was checked when it was defined. A tool that is gone since then is not an error here."""
+    """Read a stored version, which was checked when it was defined. A tool that was removed since then is no error here."""
     try:
         return _DECODER.decode(text)
     except msgspec.MsgspecError as error:
@@ -141,10 +141,10 @@ def describe_effect(definition: AgentDefinition) -> str:
     tools = definition.tools
     unasked = sorted(name for name, policy in tools.policies.items() if policy != "always_ask")
     unasked += sorted(f"{name}: {tool}" for name, tool in _list_unasked(tools))
-    parts = [f"model {definition.model}", f"environment {definition.environment}"]
-    parts += [f"does not ask for {', '.join(unasked)}"] if unasked else []
-    parts += [f"MCP server {name}: {_describe_server(server):.300}" for name, server in sorted(tools.mcp_servers.items())]
-    return ", ".join(parts)
+    words = [f"model {definition.model}", f"environment {definition.environment}"]
+    words += [f"does not ask for {', '.join(unasked)}"] if unasked else []
+    words += [f"MCP server {name}: {_describe_server(server):.300}" for name, server in sorted(tools.mcp_servers.items())]
+    return ", ".join(words)
 
 
 def _list_unasked(tools: AgentTools) -> Iterator[tuple[str, str]]:

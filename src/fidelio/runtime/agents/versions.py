@@ -42,8 +42,8 @@ async def define_agent(
     check_agent_name(name)
     store = await open_store(context, "substrate", project=project, agent=name)
     body = {"name": name, "source": source, "model": definition.model}
-    place = VersionedDocument(store=store, space=_space(store), path=_PATH, event=e.AGENT_DEFINED, body=body)
-    version = await put_version(context, place, describe(msgspec.to_builtins(definition)), by=by)
+    document = VersionedDocument(store=store, space=_space(store), path=_PATH, event=e.AGENT_DEFINED, body=body)
+    version = await put_version(context, document, describe(msgspec.to_builtins(definition)), by=by)
     if version is None:
         raise AgentDefinitionProblem(f"The agent {name} is being changed by others.", remedy="Try again.", retryable=True)
     return AgentVersion(name, version, definition)
@@ -59,13 +59,13 @@ async def load_agent(context: RuntimeContext, project: str, name: str, version: 
 
 
 async def find_author(context: RuntimeContext, project: str, name: str) -> str:
-    """Who defined the newest version; empty if there is none."""
+    """The author of the newest version; empty if there is no version."""
     found = await _find_document(context, project, name, None)
     return "" if found is None or found.text is None else found.author
 
 
 async def list_agents(context: RuntimeContext, project: str) -> tuple[AgentVersion, ...]:
-    """The newest version of each agent of a project that has one, by name."""
+    """The newest version of each agent that is defined in a project, by name."""
     found = []
     async for name, store in _project_stores(context, project):
         document = await context.ledger.document(_space(store), _PATH)

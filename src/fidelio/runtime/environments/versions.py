@@ -105,8 +105,8 @@ async def define(
     check_name(name)
     store = await open_store(context, "environments")
     body = {"name": name, "source": source, "network": environment.network}
-    place = VersionedDocument(store=store, space=store.space, path=name, event=e.ENVIRONMENT_DEFINED, body=body)
-    version = await put_version(context, place, describe(msgspec.to_builtins(environment)), by=by)
+    document = VersionedDocument(store=store, space=store.space, path=name, event=e.ENVIRONMENT_DEFINED, body=body)
+    version = await put_version(context, document, describe(msgspec.to_builtins(environment)), by=by)
     if version is None:
         raise EnvironmentProblem(f"The environment {name} is being changed by others.", remedy="Try again.")
     return EnvironmentVersion(name, version, environment)

@@ -1,4 +1,4 @@
-"""`fidelio chat`: talk to an agent of the runtime. Lines are messages; what it asks for is answered in place.
+"""`fidelio chat`: talk to an agent of the runtime. Lines are messages; what it asks for is answered here.
 
 The wakes of the session run in this process while it is open, so text is shown as it arrives. Without a terminal the lines of
 standard input are taken one by one, each when the session rests, which is how scripts use it.
@@ -105,7 +105,7 @@ class Chat:
         self._input = LineReader(sys.stdin)
         self._signal = asyncio.Event()
         self._postponed: set[str] = set()
-        self._asked = ""
+        self._prompted = ""
         self._has_ended = False
         self._interrupts = 0
 
@@ -154,7 +154,7 @@ class Chat:
     async def _wait(
         self, viewing: asyncio.Task[None], reading: asyncio.Task[str | None] | None, request: Request | None
     ) -> bool:
-        """Wait for a line, a change of the session or Ctrl-C, and act on it. False: leave."""
+        """Wait for a line, a change of the session or Ctrl-C, and act on it. False ends the conversation."""
         waiters = [asyncio.create_task(self._view.changed.wait()), asyncio.create_task(self._signal.wait())]
         try:
             await asyncio.wait({viewing, *waiters, *([reading] if reading else [])}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +165,7 @@ class Chat:
             self._signal.clear()
             return await self._interrupt()
         if reading is not None and reading.done():
-            return await self._take_line(reading.result(), request)
+            return await self._handle_line(reading.result(), request)
         return True
 
     async def _is_over(self) -> bool:
@@ -176,9 +176,9 @@ class Chat:
         """Ask for the next line: the answer to the oldest request, or a message."""
         waiting = [request for request in await self._answers.list_open() if request.id not in self._postponed]
         request = waiting[0] if waiting else None
-        asked = request.id if request is not None else "message"
-        if asked != self._asked:
-            self._asked = asked
+        wanted = request.id if request is not None else "message"
+        if wanted != self._prompted:
+            self._prompted = wanted
             if request is not None:
                 lines = describe_request(request, self._screen.layout, self._session)
                 self._screen.write("".join(f"{line}\n" for line in lines))
@@ -186,8 +186,8 @@ class Chat:
                 self._screen.write(_PROMPT)
         return request
 
-    async def _take_line(self, line: str | None, request: Request | None) -> bool:
-        self._interrupts, self._asked = 0, ""
+    async def _handle_line(self, line: str | None, request: Request | None) -> bool:
+        self._interrupts, self._prompted = 0, ""
         if line is None:
             self._has_ended = True
             return not self._input.is_terminal
@@ -205,7 +205,7 @@ class Chat:
             how = self._cli.render(Command("answer", request.id, "allow"))
             self._screen.write(f"It stays open, and messages wait for it. {how} answers it later.\n")
             return
-        self._view.own.update(await self._answers.give(request, answer))
+        self._view.own.update(await self._answers.submit(request, answer))
 
     async def _send(self, line: str) -> None:
         if line.strip():
@@ -216,7 +216,7 @@ class Chat:
     async def _interrupt(self) -> bool:
         """Handle Ctrl-C: the first interrupts the agent, the second leaves."""
         self._interrupts += 1
-        self._asked = ""
+        self._prompted = ""
         if self._interrupts > 1:
             return False
         record = (await self._service.load(self._session)).record

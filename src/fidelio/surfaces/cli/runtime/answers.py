@@ -67,7 +67,7 @@ class Answers:
         return [request for request in found if not await inbox.find_mismatch(request)]
 
     async def find(self, name: str | None) -> Request:
-        """The open request with this id, or of this call; without a name the only one."""
+        """The open request with this id, or of this call; without a name the only request."""
         found = [request for request in await self.list_open() if name in (None, request.id, request.detail.get("tool_use_id"))]
         if len(found) == 1:
             return found[0]
@@ -80,8 +80,8 @@ class Answers:
         names = ", ".join(request.id for request in found)
         raise UsageProblem(f"Session {self._session} waits for {len(found)} answers.", remedy=f"Name one of: {names}.")
 
-    async def give(self, request: Request, answer: Answer) -> tuple[str, ...]:
-        """Give an answer; returns the ids of the events that it is. An answer that came too late is not an error here."""
+    async def submit(self, request: Request, answer: Answer) -> tuple[str, ...]:
+        """Submit an answer; returns the ids of the events that it is. An answer that came too late is not an error here."""
         if answer.kind == "later":
             return ()
         call = request.detail.get("tool_use_id")

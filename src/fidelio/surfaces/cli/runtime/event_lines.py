@@ -1,4 +1,4 @@
-"""Lines for the events of a runtime session: messages quoted, each call folded to one line, the rest in a sentence. Pure."""
+"""Lines for the events of a runtime session: messages quoted, each call folded to a line, the rest in a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EventLines:
         return list(self._wrap(sentence(event, body))) if sentence is not None else []
 
     def describe_call(self, tool_use: str) -> str:
-        """An open call on one line; empty if it is not known."""
+        """An open call on a line; empty if it is not known."""
         call = self._calls.get(tool_use)
         return "" if call is None else _describe_call(call, self._layout.width - 8)
 

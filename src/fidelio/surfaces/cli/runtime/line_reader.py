@@ -48,7 +48,7 @@ class LineReader:
         if self._descriptor < 0:
             text = await asyncio.to_thread(self._stream.readline, _LONGEST)
             return text.rstrip("\r\n") if text else None
-        while (line := self._take_line()) is None and not self._is_ended:
+        while (line := self._pop_line()) is None and not self._is_ended:
             self._watch()
             self._arrived.clear()
             await self._arrived.wait()
@@ -80,7 +80,7 @@ class LineReader:
             self._unwatch()
         self._arrived.set()
 
-    def _take_line(self) -> str | None:
+    def _pop_line(self) -> str | None:
         end = self._buffer.find(b"\n") + 1
         if not end and (self._is_ended or len(self._buffer) >= _LONGEST):
             end = min(len(self._buffer), _LONGEST)

@@ -36,7 +36,7 @@ class Output(Protocol):
         ...
 
     def show_status(self, text: str) -> None:
-        """Show what is going on until something is written, where that is possible."""
+        """Show what is going on until the next output, where that is possible."""
         ...
 
 
@@ -90,7 +90,7 @@ class LiveView:
         self._sent_seq, self._idle_seq = 0, 0
 
     def on_text(self, session: str, text: str) -> None:
-        """Take a piece of text of a model."""
+        """Receive a piece of text of a model."""
         if session == self.session and (visible := self._directive.feed(text)):
             self._arrived += visible
             self._queue.put_nowait(None)
@@ -153,7 +153,7 @@ class LiveView:
 
     async def _show_event(self, event: Event) -> None:
         body = await load_body(self._service.context.ledger, event)
-        if event.type == e.AGENT_MESSAGE and self._take_message(join_content(body)):
+        if event.type == e.AGENT_MESSAGE and self._finish_message(join_content(body)):
             lines = list[str]()
         else:
             self._end_text(event)
@@ -172,7 +172,7 @@ class LiveView:
             self._sent_seq = event.seq
         self.changed.set()
 
-    def _take_message(self, text: str) -> bool:
+    def _finish_message(self, text: str) -> bool:
         """Show the rest of a message that has arrived as text already; False if it has not."""
         streamed = self._shown + self._arrived
         end = match_beginning(streamed, text) if streamed.strip() else None

@@ -115,14 +115,14 @@ async def _send(service: RuntimeService, session: str, text: str, files: Sequenc
 
 
 async def _read_file(service: RuntimeService, session: str, path: Path) -> list[dict[str, Any]]:
-    """An image as a block for the model; any other file goes into the workspace, and the model is told where."""
+    """An image as a block for the model; any other file goes into the workspace, and the model gets its path."""
     data = await asyncio.to_thread(_load, path)
     kind = mimetypes.guess_type(path.name)[0] or ""
     if kind in IMAGES and len(data) <= MAX_IMAGE:
         source = {"type": "base64", "media_type": kind, "data": base64.b64encode(data).decode()}
         return [{"type": "image", "source": source}]
-    place = await upload_file(service.context, session, path.name, data)
-    return [{"type": "text", "text": f"The file {path.name} ({len(data)} bytes) is at {place}."}]
+    path_inside = await upload_file(service.context, session, path.name, data)
+    return [{"type": "text", "text": f"The file {path.name} ({len(data)} bytes) is at {path_inside}."}]
 
 
 def _load(path: Path) -> bytes:
@@ -253,7 +253,7 @@ async def _confirm(cli: CliContext, session: str, call: str | None, project: str
         request = await answers.find(call)
         if not any(option["id"] == answer.kind for option in request.options):
             raise UsageProblem(f"Request {request.id} is no approval.", remedy="Give its result, or answer it in the inbox.")
-        await answers.give(request, answer)
+        await answers.submit(request, answer)
         await target.app.start_runtime_worker()
     done = "allowed" if answer.kind == "allow" else "denied"
     print_line(f"Request {request.id} is {done}. The session goes on.")
@@ -269,7 +269,7 @@ async def _confirm(cli: CliContext, session: str, call: str | None, project: str
 async def result_command(
     cli: CliContext, session: str, text: str | None, call: str | None, is_error: bool, project: str | None
 ) -> None:
-    """Give the result TEXT of a custom tool that SESSION waits for (- reads it from standard input)."""
+    """Send the result TEXT of a custom tool that SESSION waits for (- reads it from standard input)."""
     person = require_person()
     content = _read_message(text, ())
     async with open_target(cli, session, project) as target:

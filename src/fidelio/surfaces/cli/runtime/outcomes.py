@@ -144,7 +144,7 @@ async def decide(cli: CliContext, session: str, decision: Any, outcome: str | No
 @project_option
 @with_cli_context
 async def override(cli: CliContext, session: str, note: str, project: str | None) -> None:
-    """Let the next promotion of SESSION pass although its outcomes are not reached. It is still asked for."""
+    """Do not hold the next promotion of SESSION by its outcomes. It still needs an approval."""
     person = require_person()
     async with open_target(cli, session, project) as target:
         await override_gate(target.service.context, target.session, by=person, note=note)

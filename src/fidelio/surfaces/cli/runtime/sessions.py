@@ -108,7 +108,7 @@ async def end_command(cli: CliContext, session: str, project: str | None) -> Non
 @project_option
 @with_cli_context
 async def download_command(cli: CliContext, session: str, path: str, to: str | None, force: bool, project: str | None) -> None:
-    """Copy the file PATH of SESSION's sandbox to your machine. A relative PATH is one of /workspace."""
+    """Copy the file PATH of SESSION's sandbox to your machine. A relative PATH begins in /workspace."""
     require_person()
     file = None if to == "-" else Path(to or Path(path).name)
     async with open_target(cli, session, project) as target:
@@ -121,10 +121,10 @@ async def download_command(cli: CliContext, session: str, path: str, to: str | N
 
 
 def _write(file: Path, content: bytes, *, force: bool) -> None:
-    """Write a file of the person's machine. What is there is not replaced unless it was asked for."""
+    """Write a file of the person's machine. What is there is replaced only with `force`."""
     try:
-        with file.open("wb" if force else "xb") as opened:
-            opened.write(content)
+        with file.open("wb" if force else "xb") as output:
+            output.write(content)
     except FileExistsError as error:
         raise UsageProblem(f"{file} exists.", remedy="Pass --force to replace it, or --to FILE.") from error
     except OSError as error:

@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def open_target(cli: CliContext, name: str, project: str | None) -> AsyncIterator[Target]:
-    """The session with this name or id, or the newest one of this agent. It must exist."""
+    """The session with this name or id, or the newest of this agent. It must exist."""
     async with cli.open() as app:
         service = await app.runtime()
         yield Target(app, service, (await find_session(app, service, name, project)).id)

@@ -15,7 +15,7 @@ _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 class DirectiveFilter:
-    """Removes the loop directive, which is meant for the runtime. What could be the beginning of its tag is held back."""
+    """Removes the loop directive, which only the runtime reads. What could be the beginning of its tag is held back."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -37,7 +37,7 @@ class DirectiveFilter:
         return shown + ("" if self._is_inside else ready)
 
     def reset(self) -> None:
-        """Begin with another reply: one that was cut off inside of its directive must not hide the next."""
+        """Begin with another reply: a directive that was cut off must not hide the next text."""
         self._held, self._is_inside = "", False
 
 
@@ -47,7 +47,7 @@ def _count_beginning(text: str, tag: str) -> int:
 
 
 class QuoteStream:
-    """Quotes a text that arrives in pieces, wrapped at words. A word is written when it is complete."""
+    """Quotes a text that arrives in pieces, wrapped at words. A word follows when it is complete."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -61,47 +61,47 @@ class QuoteStream:
 
     def feed(self, text: str) -> str:
         """What to write for this piece."""
-        written = ""
+        output = ""
         for sign in text:
             is_second = sign == "\n" and self._after_return
             self._after_return = sign == "\r"
             if sign in _LINE_ENDS:
-                written += "" if is_second else self._end_line()
+                output += "" if is_second else self._end_line()
             elif sign.isspace():
-                written += self._end_word()
+                output += self._end_word()
                 self._margin += sign == " " and not self._column
             else:
                 self._word += sign
-        return written
+        return output
 
     def end(self) -> str:
         """What to write at the end of the text: the last word, and the end of its line."""
-        written = self._end_word()
-        written += "\n" if self._column else ""
+        output = self._end_word()
+        output += "\n" if self._column else ""
         self._column, self._margin, self._is_first, self._blank_lines = 0, 0, True, 0
-        return written
+        return output
 
     def _end_line(self) -> str:
-        written = self._end_word()
+        output = self._end_word()
         if self._column:
-            written += "\n"
+            output += "\n"
         elif not self._is_first:
             # Written with the next word: blank lines at the end of a text are not shown, and several become one.
             self._blank_lines = 1
         self._column, self._margin = 0, 0
-        return written
+        return output
 
     def _end_word(self) -> str:
         word, self._word = escape_line(self._word), ""
         if not word:
             return ""
-        written = ""
+        output = ""
         if self._column and self._column + 1 + measure(word) <= self._width:
             self._column += 1 + measure(word)
             return f" {word}"
         if self._column:
-            written, self._column = "\n", 0
-        return written + self._begin_line(word)
+            output, self._column = "\n", 0
+        return output + self._begin_line(word)
 
     def _begin_line(self, word: str) -> str:
         gutter = self._layout.gutter
@@ -123,7 +123,7 @@ def _split_word(word: str, width: int) -> list[str]:
 
 
 def match_beginning(streamed: str, text: str) -> int | None:
-    """Where in the streamed text a recorded one ends, if it begins with it; blanks do not count. None if it does not."""
+    """Where in the streamed text a recorded text ends, if it begins with it; blanks do not count. None if it does not."""
     at = 0
     for sign in text:
         if sign.isspace():
