@@ -20,7 +20,7 @@ from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
-from fidelio.ledger.sqlite.errors import translate_errors
+from fidelio.ledger.sqlite.errors import DRIVER_ERRORS, translate_error
 from fidelio.ledger.sqlite.schema import EVENT, fetch, join_sql
 
 
@@ -37,8 +37,9 @@ class ReadPool:
     def connection(self) -> Iterator[apsw.Connection]:
         connection = self._acquire()
         try:
-            with translate_errors(self._options.path):
-                yield connection
+            yield connection
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self._options.path) from error
         finally:
             self._release(connection)
 
