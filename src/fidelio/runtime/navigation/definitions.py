@@ -19,7 +19,8 @@ DEFINITIONS: tuple[Tool, ...] = (
         group="navigation",
         effects=("resource_read",),
         output=(
-            *("id", "name", "kind", "fingerprint", "resourceContractFingerprint", "agentSetupFingerprint"),
+            *("id", "name", "version", "description", "kind"),
+            *("fingerprint", "resourceContractFingerprint", "agentSetupFingerprint"),
             *("artifactPath", "agentSetupArtifactPath", "sandbox", "workspaceMountDefaults", "mountedResources"),
         ),
         read_only=True,
@@ -75,7 +76,8 @@ DEFINITIONS: tuple[Tool, ...] = (
         group="navigation",
         effects=("session_read", "memory_read", "sandbox_execute"),
         output=(
-            *("sessionId", "agentId", "parentSessionId", "relationToCurrent", "childCount", "setupMatchesCurrent"),
+            *("sessionId", "agentId", "title", "environment"),
+            *("parentSessionId", "relationToCurrent", "childCount", "setupMatchesCurrent"),
             *("setupFingerprint", "currentSetupFingerprint", "status", "stopReason", "requiresAction", "pendingActionKind"),
             *("pendingActionToolName", "pendingToolConfirmationRequests", "pendingCustomToolRequests", "turns", "createdAt"),
             *("updatedAt", "resourceCount", "pendingEventCount", "queuedWakes", "lastWakeId", "latestSummary", "activeOutcome"),

@@ -164,7 +164,8 @@ async def _close(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolRes
 async def _interrupt(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolResult:
     running = call.record.shell.running
     if running is None:
-        return ToolResult(output={**_describe_shell(call, Settlement(), None), "interrupted": False, "commandId": None})
+        nothing = {"interrupted": False, "commandId": None, "status": None, "result": None}
+        return ToolResult(output={**_describe_shell(call, Settlement(), None), **nothing})
     result = await call.try_action("interrupt_persistent_shell", {})
     # It may have ended a moment before.
     return await _describe_effect(call, running, "interrupt", {"interrupted": result.error is None})

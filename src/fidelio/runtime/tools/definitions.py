@@ -25,6 +25,8 @@ _SHELL_READ = ("memory_read", "sandbox_execute")
 _SHELL = ("sandbox_execute", "memory_write")
 _RESULT = ("ok", "name", "text", "output")
 _PLANS = ("busyPlan", "recoveryPlan", "nextStep")
+# While the command runs, its result has the plans too.
+_COMMAND = (*_RESULT, "commandId", "status")
 _SHELL_STATE = ("sessionId", "cwd", "persistentShell", "shellState")
 
 _FILES = (
@@ -128,11 +130,13 @@ _SHELL_TOOLS = (
             *_SHELL_STATE,
             "env",
             "contextPressure",
+            "outcomeEvaluation",
+            "nextOutcomeStep",
+            "requiresOutcomePass",
             "artifactPaths",
             "lastCommandPreview",
             "commandPolicy",
-            "busyPlan",
-            "recoveryPlan",
+            *_PLANS,
             "shellReadFirstAlternatives",
         ),
         read_only=True,
@@ -208,7 +212,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellUnsetEnv,
         group="shell",
         effects=("memory_write",),
-        output=("sessionId", "key", "env", "shellState"),
+        output=("sessionId", "key", "removed", "env", "shellState"),
         interrupt="cancel",
         repeatable=True,
     ),
@@ -219,7 +223,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellOpen,
         group="shell",
         effects=_SHELL,
-        output=_SHELL_STATE,
+        output=(*_SHELL_STATE, "reused", *_PLANS),
         interrupt="cancel",
         repeatable=True,
     ),
@@ -230,7 +234,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellRestart,
         group="shell",
         effects=_SHELL,
-        output=_SHELL_STATE,
+        output=(*_SHELL_STATE, "reused", *_PLANS),
         interrupt="cancel",
     ),
     Tool(
@@ -242,7 +246,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellRun,
         group="shell",
         effects=_SHELL,
-        output=_RESULT,
+        output=_COMMAND,
         policy="always_ask",
         destructive=True,
         interrupt="cancel",
@@ -257,7 +261,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellExec,
         group="shell",
         effects=_SHELL,
-        output=_RESULT,
+        output=_COMMAND,
         policy="always_ask",
         destructive=True,
         interrupt="cancel",
@@ -280,7 +284,7 @@ _SHELL_TOOLS = (
         parameters=p.EmptyParameters,
         group="shell",
         effects=_SHELL,
-        output=(*_SHELL_STATE, "interrupted"),
+        output=(*_SHELL_STATE, "interrupted", "commandId", "status", "result", *_PLANS),
         interrupt="cancel",
         repeatable=True,
     ),
@@ -291,7 +295,7 @@ _SHELL_TOOLS = (
         parameters=p.ShellSendInput,
         group="shell",
         effects=_SHELL,
-        output=(*_SHELL_STATE, "sent"),
+        output=(*_SHELL_STATE, "sent", "commandId", "status", "result", *_PLANS),
         policy="always_ask",
         destructive=True,
         interrupt="cancel",

@@ -33,7 +33,7 @@ META_TOOLS = (
         parameters=ToolsOpen,
         group="meta",
         effects=("session_read",),
-        output=("group", "tools"),
+        output=("group", "callWith", "tools"),
         read_only=True,
     ),
     ToolDefinition(
