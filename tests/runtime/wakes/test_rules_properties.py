@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ from fidelio.runtime.wakes.model_calls import (
     compute_pause,
     request_reply,
 )
-from fidelio.runtime.wakes.record import DAY_MS, OpenCall, QueuedWake, Schedule, UsageTotals, WakeRecord
+from fidelio.runtime.wakes.record import DAY_MS, CallState, OpenCall, Priority, QueuedWake, Schedule, UsageTotals, WakeRecord
 from fidelio.runtime.wakes.rounds import MAX_PARALLEL, split_parallel
 from fidelio.runtime.wakes.rules import (
     FOLLOW_UP,
@@ -41,7 +41,7 @@ from tests.support import proves
 
 NOW = 1_700_000_000_000
 TIMES = st.integers(NOW - 100_000, NOW + 100_000)
-PRIORITIES = st.sampled_from(["low", "normal", "high"])
+PRIORITIES: st.SearchStrategy[Priority] = st.sampled_from(get_args(Priority))
 KEYS = st.sampled_from(["", "", "a", "b", "follow-up:s_1"])
 REQUESTS = st.builds(WakeRequest, st.just("look"), st.integers(1, 86_400), st.just(""), KEYS, PRIORITIES)
 DIRECTIVES = st.builds(
@@ -50,7 +50,7 @@ DIRECTIVES = st.builds(
     follow_up_seconds=st.integers(1, 86_400),
     wakes=st.lists(REQUESTS, max_size=3).map(tuple),
 )
-STATES = st.sampled_from(["requested", "started", "waiting", "custom", "answered"])
+STATES: st.SearchStrategy[CallState] = st.sampled_from(get_args(CallState))
 
 
 @st.composite
