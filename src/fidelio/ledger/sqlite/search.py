@@ -8,6 +8,7 @@ matches would read every posting list to its end; only the newest few dozen are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import apsw
 import msgspec
@@ -229,11 +230,34 @@ _COUNT_BETWEEN = "SELECT count(*) FROM event_words WHERE event_words MATCH ? AND
 # A namespace is looked for in this many windows of the index with this many rows.
 _WINDOWS = 3
 _WINDOW_ROWS = 400
+MAX_STATISTICS = 4_096
 
 
-def rank(connection: apsw.Connection, query: RankQuery) -> tuple[RankedHit, ...]:
+class IndexStatistics:
+    """Cache of what is frequent in the index, which hardly changes while the ledger grows by a tenth.
+
+    Half of the words of a text are frequent. Counting them, and looking how frequent a namespace is, takes half of a quick
+    search: 3 of 6 ms with twelve words and a million events. A rare word is counted every time, because a few new rows change
+    what it finds.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[object, tuple[int, Any]] = {}
+
+    def get(self, key: object, reached: int) -> Any:
+        """A value that was stored when the index had reached nearly the same position; else None."""
+        stored_at, value = self._values.get(key, (0, None))
+        return value if stored_at <= reached < stored_at * 1.1 else None
+
+    def put(self, key: object, reached: int, value: object) -> None:
+        if len(self._values) >= MAX_STATISTICS:
+            self._values.clear()
+        self._values[key] = reached, value
+
+
+def rank(connection: apsw.Connection, query: RankQuery, statistics: IndexStatistics) -> tuple[RankedHit, ...]:
     """Carry out the steps of a ranked search."""
-    driver = _RankDriver(connection, query)
+    driver = _RankDriver(connection, query, statistics)
     steps = rank_by_steps(query, read_newest_position(connection))
     answer: object = None
     while True:
@@ -248,15 +272,15 @@ def rank(connection: apsw.Connection, query: RankQuery) -> tuple[RankedHit, ...]
 class _RankDriver:
     """Carries out the steps of a ranked search on a connection."""
 
-    def __init__(self, connection: apsw.Connection, query: RankQuery) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, query: RankQuery, statistics: IndexStatistics) -> None:
+        self._connection, self._statistics = connection, statistics
         self._reached: dict[Source, int] = {
             "event": read_progress(connection, "event"),
             "document": read_progress(connection, "document"),
         }
         self._namespaces = msgspec.json.encode(query.namespaces).decode()
         self._favoured = f" AND {_match_tags([encode_tag('s', session) for session in query.favoured or (_NO_TAG,)])}"
-        by_namespace = not self._is_everywhere(query)
+        by_namespace = not self._is_everywhere(query.namespaces)
         self._filters: dict[Source, str] = {
             "event": _build_tag_filter(query, "event", by_namespace=by_namespace),
             "document": _build_tag_filter(query, "document", by_namespace=by_namespace),
@@ -279,25 +303,39 @@ class _RankDriver:
                 return dict(fetch(connection, _RECORDS, (msgspec.json.encode(step.sessions).decode(),)))
 
     def _count(self, step: CountRows) -> RowCount:
+        reached = self._reached[step.source]
+        count: RowCount | None = self._statistics.get(step, reached)
+        if count is None:
+            count = self._count_now(step, reached)
+            if count.rows == step.depth:
+                self._statistics.put(step, reached, count)
+        return count
+
+    def _count_now(self, step: CountRows, reached: int) -> RowCount:
         values = (_match_word(step.word), step.depth)
         rows, oldest = self._connection.execute(_COUNT_NEWEST[step.source], values).get
-        span = self._reached[step.source] - (oldest or 0) + 1
+        span = reached - (oldest or 0) + 1
         if rows < step.depth or not is_dense(rows, span):
             return RowCount(rows, span)
         return RowCount(rows, span, self._connection.execute(_FIND_NTH_OLDEST[step.source], (values[0], rows - 1)).get or 0)
 
-    def _is_everywhere(self, query: RankQuery) -> bool:
+    def _is_everywhere(self, namespaces: tuple[str, ...]) -> bool:
         """Whether most rows belong to the namespaces. Then filtering the loaded rows is cheaper than matching the tag.
 
         FTS5 looks up every row of a word in the list of the tag, which costs more than finding the row.
         """
-        step = self._reached["event"] // _WINDOWS
-        if not query.namespaces or step < _WINDOW_ROWS:
+        reached = self._reached["event"]
+        step = reached // _WINDOWS
+        if not namespaces or step < _WINDOW_ROWS:
             return False
-        match_ = _match_tags([encode_tag("n", namespace) for namespace in query.namespaces])
-        ends = [step * number for number in range(1, _WINDOWS + 1)]
-        counts = [self._connection.execute(_COUNT_BETWEEN, (match_, end - _WINDOW_ROWS, end)).get for end in ends]
-        return bool(min(counts) * 2 > _WINDOW_ROWS)
+        known: bool | None = self._statistics.get(namespaces, reached)
+        if known is None:
+            match_ = _match_tags([encode_tag("n", namespace) for namespace in namespaces])
+            ends = [step * number for number in range(1, _WINDOWS + 1)]
+            counts = [self._connection.execute(_COUNT_BETWEEN, (match_, end - _WINDOW_ROWS, end)).get for end in ends]
+            known = min(counts) * 2 > _WINDOW_ROWS
+            self._statistics.put(namespaces, reached, known)
+        return known
 
 
 def _find_oldest(connection: apsw.Connection, step: FindRows) -> int:

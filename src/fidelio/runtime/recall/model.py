@@ -121,6 +121,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     setup_matches: bool | None = None
     relation: str | None = None
     evidences: tuple[tuple[str, str], ...] = ()
+    # Of all evidences.
+    texts: tuple[str, ...] = ()
 
     @property
     def confidence(self) -> Confidence:

@@ -5,7 +5,7 @@ The relevance is the `score` of a hit. That of a text is its BM25 value, 10 for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -35,13 +35,13 @@ _NOTES: frozenset[Source] = frozenset({"session_state", "working_buffer", "shell
 _MIN_CRITERION_WORD = 3
 
 
-def weigh_found(found: Iterable[Found], query: RecallQuery, own: VisibleSession) -> list[Candidate]:
+def weigh_found(found: Iterable[Found], own: VisibleSession) -> list[Candidate]:
     """Compute the relevance of all that was found. What has nothing of the query is dropped before the priors."""
     matching = [each for each in found if each.relevance > 0]
     best: dict[str, float] = {}
     for each in matching:
         best[each.scale] = max(best.get(each.scale, 0.0), each.relevance)
-    return [_weigh(each, BEST_TEXT * each.relevance / best[each.scale], query, own) for each in matching]
+    return [_weigh(each, BEST_TEXT * each.relevance / best[each.scale], own) for each in matching]
 
 
 def merge(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -60,19 +60,29 @@ def order(candidate: Candidate) -> tuple[float, bool, bool, int]:
     return -candidate.relevance, candidate.setup_matches is not True, candidate.relation is None, -candidate.found.time
 
 
-def explain(text: str, query: RecallQuery) -> Iterator[str]:
-    """What a text has in common with a query, in whole words."""
-    words = _pad(text)
-    if _contains(words, query.normalized):
-        yield "exact-query"
-    labels = {"exact-phrase": query.phrases, "path-match": query.path_terms, "identifier-match": query.identifiers}
-    for label, pieces in {**labels, "term-overlap": query.terms}.items():
-        if count := sum(_contains(words, piece) for piece in pieces):
-            yield f"{label}:{count}"
+def explain(candidates: Iterable[Candidate], query: RecallQuery) -> list[Candidate]:
+    """Add to the reasons what the texts of candidates have in common with the query, in whole words."""
+    whole = _pad(query.normalized)
+    pieces = {
+        "exact-phrase": query.phrases,
+        "path-match": query.path_terms,
+        "identifier-match": query.identifiers,
+        "term-overlap": query.terms,
+    }
+    padded = {label: [words for piece in found if (words := _pad(piece)).strip()] for label, found in pieces.items()}
+    return [_explain(candidate, whole, padded) for candidate in candidates]
 
 
-def _weigh(found: Found, text_relevance: float, query: RecallQuery, own: VisibleSession) -> Candidate:
-    reasons = [*explain(found.text, query)]
+def _explain(candidate: Candidate, whole: str, padded: Mapping[str, Sequence[str]]) -> Candidate:
+    texts = [_pad(text) for text in dict.fromkeys(candidate.texts)]
+    counts = {label: sum(any(words in text for text in texts) for words in found) for label, found in padded.items()}
+    common = [f"{label}:{count}" for label, count in counts.items() if count]
+    is_exact = any(whole in text for text in texts)
+    return replace(candidate, reasons=(*(["exact-query"] if is_exact else []), *common, *candidate.reasons))
+
+
+def _weigh(found: Found, text_relevance: float, own: VisibleSession) -> Candidate:
+    reasons: list[str] = []
     relevance = text_relevance + BASE.get(found.source, 0)
     setup, relation = None, None
     if found.session is not None:
@@ -91,6 +101,7 @@ def _weigh(found: Found, text_relevance: float, query: RecallQuery, own: Visible
         setup_matches=setup,
         relation=relation,
         evidences=((found.backend, found.source),),
+        texts=(found.text,),
     )
 
 
@@ -126,11 +137,6 @@ def _merge_group(group: Sequence[Candidate]) -> Candidate:
     return replace(
         strongest, relevance=round(strongest.relevance + len(evidences) - 1, 3), reasons=reasons, evidences=evidences
     )
-
-
-def _contains(padded: str, part: str) -> bool:
-    words = _pad(part)
-    return words != "  " and words in padded
 
 
 def _pad(text: str) -> str:

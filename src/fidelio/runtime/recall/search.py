@@ -32,7 +32,7 @@ from fidelio.runtime.recall.model import (
 )
 from fidelio.runtime.recall.query import MAX_AUTOMATIC_TERMS, MAX_TERMS, RecallQuery, analyze_query, choose_words
 from fidelio.runtime.recall.readable import ReadableSessions
-from fidelio.runtime.recall.scoring import merge, weigh_found
+from fidelio.runtime.recall.scoring import explain, merge, weigh_found
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.shell.plans import Suggestion
 from fidelio.runtime.stores import Store, find_store
@@ -60,7 +60,7 @@ async def recall(
         for backend in wanted:
             found += await backend.find(request)
     own = search.readable.own
-    merged = merge(weigh_found(found, analyzed, own))[: chosen.limit]
+    merged = explain(merge(weigh_found(found, own))[: chosen.limit], analyzed)
     return _render(merged, own, chosen.backends, tools, now=context.clock())
 
 
