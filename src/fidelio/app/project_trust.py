@@ -23,8 +23,8 @@ from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.ownership import find_allowance, find_path_problem
 from fidelio.runtime.agents.files import KIND as AGENTS
 from fidelio.runtime.agents.files import AgentFile
-from fidelio.runtime.environments.files import KIND as ENVIRONMENTS
-from fidelio.runtime.environments.files import EnvironmentFile
+from fidelio.runtime.environments.versions import KIND as ENVIRONMENTS
+from fidelio.runtime.environments.versions import EnvironmentFile
 from fidelio.runtime.named_definitions import DefinitionFile, read_directory
 from fidelio.trust import FOUND_DIRECTORIES, Trust, TrustedBlueprint, TrustedDirectory, update_trust
 

@@ -14,7 +14,7 @@ from fidelio.orchestrator.blueprints.catalogue import BlueprintCatalogue
 from fidelio.runtime.agents.definition import AgentDefinition
 from fidelio.runtime.agents.files import KIND, resolve_agent
 from fidelio.runtime.agents.versions import define_agent, list_versions
-from fidelio.runtime.environments import files as environments
+from fidelio.runtime.environments import versions as environments
 from fidelio.runtime.named_definitions import DefinitionFiles, read_directory
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.trust import Trust, TrustedBlueprint, TrustedDirectory, update_trust

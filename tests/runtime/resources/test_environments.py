@@ -11,8 +11,8 @@ import pytest
 from fidelio.errors import EnvironmentProblem, UntrustedProject
 from fidelio.home import user_home
 from fidelio.runtime.environments import Environment, Environments, parse_environment
-from fidelio.runtime.environments.files import EnvironmentFiles, describe_effect, read_directory
-from fidelio.runtime.environments.versions import BUILT_IN, BUILT_IN_DEFAULT
+from fidelio.runtime.environments.versions import BUILT_IN, BUILT_IN_DEFAULT, KIND, describe_effect
+from fidelio.runtime.named_definitions import DefinitionFiles, read_directory
 from fidelio.runtime.vaults import Vaults
 from fidelio.trust import Trust, TrustedBlueprint, TrustedDirectory, update_trust
 from tests.runtime.resources.support import Bench
@@ -41,7 +41,7 @@ def write_file(project: Path, name: str, text: str) -> Path:
 
 def trust(project: Path) -> None:
     """Trust the project and its environments as they are now, as `fidelio trust` does."""
-    files = read_directory(project / ".fidelio" / "environments")
+    files = read_directory(KIND, project / ".fidelio" / "environments")
     seen = tuple(TrustedBlueprint(file.hash, os.path.realpath(file.source)) for file in files if file.hash)
     directory = TrustedDirectory(os.path.realpath(project))
 
@@ -188,7 +188,7 @@ async def test_files_of_the_home_are_used(bench: Bench, environments: Environmen
     directory.mkdir()
     (directory / "build.yaml").write_text("packages: [make]\n")
     assert (await environments.resolve("build", "/nowhere")).environment.packages == ("make",)
-    untrusted = EnvironmentFiles(bench.home._replace(is_trusted=False))
+    untrusted = DefinitionFiles(KIND, bench.home._replace(is_trusted=False))
     assert untrusted.find("build", "/nowhere") is None
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 
 from fidelio.errors import EnvironmentProblem
-from fidelio.runtime.environments.files import EnvironmentFile, EnvironmentFiles
 from fidelio.runtime.environments.preparation import find_prepared
 from fidelio.runtime.environments.versions import (
     DEFAULT,
+    KIND,
     Environment,
+    EnvironmentFile,
     EnvironmentVersion,
     define,
     list_environments,
     load_environment,
 )
+from fidelio.runtime.named_definitions import DefinitionFiles
 from fidelio.runtime.tools.model import RuntimeContext
 
 
 class Environments:
     """The environments of a home. Only a person defines them; the surfaces see to that."""
 
-    def __init__(self, context: RuntimeContext, files: EnvironmentFiles | None = None) -> None:
+    def __init__(self, context: RuntimeContext) -> None:
         self._context = context
-        self._files = files or EnvironmentFiles(context.home)
+        self._files = DefinitionFiles(KIND, context.home)
 
     async def resolve(self, name: str | None, project: str) -> EnvironmentVersion:
         """The version that a new session gets: that of the nearest file, else the newest of the ledger, else built in.

@@ -3,7 +3,7 @@
 An environment says which network, which programs, which further paths of the machine, which limits and variables the sandboxes
 of a session have. Each different content of a name is a version in the ledger, and a session keeps the version it began with.
 `default` is built in: no network, nothing else of the machine. What a definition allows is decided by a person: a file of a
-project is used only as a person has trusted it (`fidelio.runtime.environments.files`).
+project, `.fidelio/environments/NAME.yaml`, is used only as a person has trusted it (`fidelio.runtime.named_definitions`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from fidelio.errors import Command, EnvironmentProblem, Hint
 from fidelio.runtime import events as e
-from fidelio.runtime.named_definitions import VersionedDocument, list_documents, put_version
+from fidelio.runtime.named_definitions import DefinitionFile, DefinitionKind, VersionedDocument, list_documents, put_version
 from fidelio.runtime.stores import Store, describe, find_store, open_store
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.sandbox.model import Network, SandboxLimits
@@ -77,6 +77,7 @@ class EnvironmentVersion(msgspec.Struct, frozen=True):
         return f"{self.name} (built in)" if self.version == BUILT_IN else f"{self.name}, version {self.version}"
 
 
+EnvironmentFile: TypeAlias = DefinitionFile[Environment]
 BUILT_IN_DEFAULT = EnvironmentVersion(DEFAULT, BUILT_IN, Environment(description="No network, nothing but /usr."))
 
 
@@ -166,3 +167,22 @@ async def _unknown(context: RuntimeContext, store: Store | None, name: str, vers
         f"There is no environment {which}.",
         remedy=Hint(f"Known here: {known}. ", Command("environments", "list"), " lists them."),
     )
+
+
+def describe_effect(environment: Environment) -> str:
+    """What an environment allows, in words for the person who decides whether to trust it."""
+    network = f"network {environment.network}" + (f" ({', '.join(environment.hosts)})" if environment.hosts else "")
+    paths = f", reads {', '.join(environment.read_only)}" if environment.read_only else ""
+    setup = f", runs once: {environment.setup!r:.300}" if environment.setup else ""
+    return f"{network}{paths}{setup}"
+
+
+KIND = DefinitionKind(
+    noun="environment",
+    directory="environments",
+    domain=b"fidelio.environment.v1",
+    verb="allow",
+    parse=parse_environment,
+    describe=describe_effect,
+    check_name=check_name,
+)

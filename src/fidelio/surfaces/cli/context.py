@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+_DURATION = re.compile(r"(\d{1,9})([smhd]?)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 # Columns between the cells of a table, and the width below which a cell is not cut.
 _CELL_GAP, _SMALLEST_CELL = 2, 8
 
@@ -110,6 +113,14 @@ async def calling_actor(service: AgentService) -> str:
 def name_argument(name: str, session: str) -> str:
     """The argument that names a session in a printed command: its name, or its id if the name looks like an option."""
     return session if name.startswith("-") else name
+
+
+def parse_duration(text: str, option: str) -> int:
+    """The seconds of a duration such as 30m or 2h."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UsageProblem(f"{option} has the invalid value {text!r:.80}.", remedy="Write a number and s, m, h or d: 30m, 2h.")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 import yaml
 
-from fidelio.errors import Command, EnvironmentProblem, Hint
+from fidelio.definitions.reading.document import read_bytes
+from fidelio.definitions.reading.positions import MAX_BYTES
+from fidelio.errors import Command, EnvironmentProblem, Hint, UsageProblem
 from fidelio.inbox import require_person
-from fidelio.runtime.environments.files import EnvironmentFile, describe_effect
-from fidelio.runtime.environments.versions import EnvironmentVersion, parse_environment
+from fidelio.runtime.environments.versions import (
+    EnvironmentFile,
+    EnvironmentVersion,
+    describe_effect,
+    parse_environment,
+)
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
@@ -24,7 +32,6 @@ from fidelio.surfaces.cli.context import (
     resolve_project,
     with_cli_context,
 )
-from fidelio.surfaces.cli.yaml_input import read_yaml
 
 
 @click.group("environments")
@@ -131,6 +138,16 @@ async def check(cli: CliContext, name: str, project: str | None, as_json: bool) 
         print_json({**_version_json(chosen), "works": True, "level": level.level})
     else:
         print_line(f"Environment {quote_name(chosen.name)}, version {_version(chosen)}, works at level {level.level}.")
+
+
+def read_yaml(file: str) -> Any:
+    """The content of a YAML file, `-` for standard input. Nothing counts as an empty mapping."""
+    try:
+        raw = sys.stdin.buffer.read(MAX_BYTES + 1) if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise UsageProblem(f"{file} cannot be read: {error.strerror}.", remedy="Name a YAML file, or - for input.") from error
+    found = read_bytes(raw, "input.yaml" if file == "-" else f"{file}.yaml").data
+    return {} if found is None else found
 
 
 def _version(found: EnvironmentVersion) -> str:

@@ -7,7 +7,6 @@ who allowed it. Nothing here goes around the gate.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import sys
@@ -33,6 +32,7 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     escape_text,
     json_option,
+    parse_duration,
     print_json,
     print_line,
     print_message,
@@ -49,8 +49,6 @@ TIMED_OUT, SIGNALLED = 124, 128
 _WAIT_MS = 45_000
 # Seconds that a command of `shell_run` may take.
 LONGEST = 60
-_DURATION = re.compile(r"(\d{1,9})([smhd]?)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 @click.group("sandbox")
@@ -371,14 +369,6 @@ async def allow(cli: CliContext, session: str, project: str | None, duration: st
     async with open_sandbox(cli, session, project) as use:
         await use.service.allow_pattern(use.session, pattern, by=person, seconds=seconds)
     print_line(f"Session {use.session} may run {quote_name(pattern)} without asking for {quote_name(duration)}.")
-
-
-def parse_duration(text: str, option: str) -> int:
-    """The seconds of a duration such as 30m or 2h."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise UsageProblem(f"{option} has the invalid value {text!r:.80}.", remedy="Write a number and s, m, h or d: 30m, 2h.")
-    return int(match[1]) * _SECONDS[match[2]]
 
 
 @sandbox_command.command("policy", short_help="Change when a tool or an action asks a person.")

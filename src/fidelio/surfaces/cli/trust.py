@@ -16,7 +16,7 @@ from fidelio.home import load_user_trust
 from fidelio.inbox import require_person
 from fidelio.orchestrator.blueprints.trust import describe_effect
 from fidelio.runtime.agents.definition import describe_effect as agent_effect
-from fidelio.runtime.environments.files import describe_effect as environment_effect
+from fidelio.runtime.environments.versions import describe_effect as environment_effect
 from fidelio.runtime.named_definitions import DefinitionFile
 from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, with_cli_context
 from fidelio.trust import VARIABLE, Trust

@@ -27,9 +27,9 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
+from fidelio.surfaces.cli.environments import read_yaml
 from fidelio.surfaces.cli.runtime.targets import project_option
 from fidelio.surfaces.cli.sandbox import real_project
-from fidelio.surfaces.cli.yaml_input import read_yaml
 
 _SUFFIXES = (".yaml", ".yml")
 

@@ -20,8 +20,8 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
+from fidelio.surfaces.cli.environments import read_yaml
 from fidelio.surfaces.cli.runtime.targets import open_target, project_option, session_argument
-from fidelio.surfaces.cli.yaml_input import read_yaml
 
 
 @click.group("outcome", short_help="Say what must become true, and decide.")

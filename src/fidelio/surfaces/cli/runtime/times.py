@@ -11,6 +11,7 @@ from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
+    parse_duration,
     print_json,
     print_line,
     print_table,
@@ -19,7 +20,6 @@ from fidelio.surfaces.cli.context import (
 )
 from fidelio.surfaces.cli.runtime.status_lines import describe_seconds
 from fidelio.surfaces.cli.runtime.targets import open_target, project_option, session_argument
-from fidelio.surfaces.cli.sandbox import parse_duration
 
 
 @click.command("wakes", short_help="List when a session wakes by itself.")
