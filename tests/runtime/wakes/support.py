@@ -169,3 +169,22 @@ def _make_provider(reply: Script, info: ModelInfo | None) -> ScriptedProvider:
 
 def types_of(events: Sequence[Event]) -> list[str]:
     return [event.type for event in events]
+
+
+WRITE = ("write", {"path": "a.txt", "content": "A"})
+RUN = ("shell_run", {"command": "make"})
+
+
+def make_sandboxes() -> FakeSandboxes:
+    return FakeSandboxes(
+        {
+            "write_text": lambda given: {"path": given["path"], "bytes": 1},
+            "read_text": lambda given: {"path": given["path"], "content": "A", "truncated": False},
+            "run_shell": lambda given: {
+                "commandId": given.get("commandId"),
+                "status": "completed",
+                "exitCode": 0,
+                "stdout": "ok",
+            },
+        }
+    )
