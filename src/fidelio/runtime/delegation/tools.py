@@ -18,7 +18,7 @@ from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_agent
-from fidelio.runtime.delegation.parameters import SessionDelegate, SessionRunChild
+from fidelio.runtime.delegation.definitions import SessionDelegate, SessionRunChild
 from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, narrow_budget
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
 from fidelio.runtime.outcomes.parsing import parse_outcome

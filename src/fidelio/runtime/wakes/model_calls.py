@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
 from fidelio.clock import Clock
 from fidelio.ids import new_id
+from fidelio.ledger import Ledger
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, OnText, Provider, TokenUsage
 from fidelio.retry import cancel_tasks
@@ -75,6 +77,23 @@ async def until_interrupt(work: Awaitable[T], interrupt: asyncio.Event) -> T:
         raise WakeInterrupted
     finally:
         await cancel_tasks(*(pending for pending in (task, watcher) if not pending.done()))
+
+
+@asynccontextmanager
+async def watch_interrupts(ledger: Ledger, session: str, *, after: int) -> AsyncIterator[asyncio.Event]:
+    """Yield an event that is set when the session is interrupted or ended, by any process."""
+    interrupt = asyncio.Event()
+
+    async def follow() -> None:
+        async for _ in ledger.follow(session, after=after, types=(e.USER_INTERRUPT, e.ENDED)):
+            interrupt.set()
+            return
+
+    task = asyncio.create_task(follow())
+    try:
+        yield interrupt
+    finally:
+        await cancel_tasks(task)
 
 
 class RequestSpan:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ids import new_id
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import json_text, store_text
+from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import Change, Completion, NewEvent
 from fidelio.providers.model import (
     ModelProblem,
@@ -44,9 +44,8 @@ from fidelio.runtime.wakes.compaction import compact
 from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
 from fidelio.runtime.wakes.directive import OPENING, parse_reply
 from fidelio.runtime.wakes.finishing import Finish
-from fidelio.runtime.wakes.interrupts import watch_interrupts
 from fidelio.runtime.wakes.measuring import measure_context
-from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply
+from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply, watch_interrupts
 from fidelio.runtime.wakes.preparation import Prepared, prepare
 from fidelio.runtime.wakes.rounds import Offer, Rounds
 from fidelio.runtime.wakes.rules import (
@@ -60,6 +59,7 @@ from fidelio.runtime.wakes.rules import (
     check_budget,
     plan_wake,
 )
+from fidelio.runtime.wakes.tool_inputs import open_inputs, store_input
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 OnSessionText = Callable[[str, str], None]
@@ -219,7 +219,8 @@ class _Wake:
             self._has_files = True
             await self._write_files(prepared)
         rounds = Rounds(self._context, Calls(self._context), offer, origin, self._interrupt)
-        await rounds.carry_out(self._loaded, uses)
+        calls = self._loaded.record.wakes.open_calls
+        await rounds.carry_out(self._loaded, await open_inputs(self._context, self._loaded.id, calls, uses))
         await self._updates.reload()
 
     async def _take_turn(self, prepared: Prepared, conversation: Conversation) -> bool:
@@ -265,8 +266,8 @@ class _Wake:
 
     def _describe_use(self, prepared: Prepared, use: ToolUseBlock) -> tuple[NewEvent, tuple[bytes, ...]]:
         name = new_id("toolu_", 20)
-        stored = store_text(json_text(dict(use.input)))
-        body = {"id": name, "name": use.name[:200], "input": stored.body, "wake_id": self._id}
+        stored = store_input(self._context, self._loaded.id, name, use, {*prepared.custom, *prepared.extra})
+        body = {"id": name, "name": use.name[:200], **stored.body, "wake_id": self._id}
         if use.problem:
             body["problem"] = use.problem[:300]
         type_ = e.CUSTOM_TOOL_USE if use.name in prepared.custom else e.TOOL_USE

@@ -81,6 +81,9 @@ async def answer_command(cli: CliContext, request: str, option: str, text: str, 
             answered = await inbox.answer(request, option, text=text, by=person, channel="cli")
         except RequestNotFound as error:
             raise _request_not_found(cli, request) from error
+        if answered.request.detail.get("job"):
+            # The session sleeps; without a worker it would go on with the next one that somebody starts.
+            await application.start_runtime_worker()
     if as_json:
         print_json({**request_json(answered.request), "repeated": answered.repeated})
     else:
