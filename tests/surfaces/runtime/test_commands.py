@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.surfaces.text import measure
 from tests.runtime.wakes.support import replies, say, texts_of, use
 from tests.support import proves
@@ -394,3 +398,21 @@ def test_a_fork_continues_with_another_model_and_the_source_stays(fidelio: RunFi
     assert "Who answers now?" in answer.stdout
     assert told["source"] == first
     assert run_json(fidelio, "runtime", "status", first)["model"] == "scripted:demo"
+
+
+@proves("runtime-cli.send")
+def test_who_stops_watching_leaves_the_work_to_the_background(fidelio: RunFidelio, script: Callable[[Script], None]) -> None:
+    async def hang(request: ModelRequest) -> ModelReply:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.Event().wait()
+        return say("Never.")
+
+    script(hang)
+    done = fidelio("runtime", "send", "default", "Go.", "--model", "scripted:test", "--follow")
+    script(replies(say("Done in the end.")))
+    again = fidelio("runtime", "follow", "default", "--until-rest")
+
+    assert done.returncode == 130
+    assert "The session goes on without you." in done.stderr
+    assert STARTED_WORKERS
+    assert "│ Done in the end." in again.stdout

@@ -108,6 +108,7 @@ class Chat:
         self._prompted = ""
         self._has_ended = False
         self._interrupts = 0
+        self._is_working = False
 
     async def run(self, *, after: int | None = None) -> None:
         """Talk until the person leaves, or until the lines of the script have ended and the session rests.
@@ -134,7 +135,7 @@ class Chat:
             while not viewing.done():
                 # Before looking: a change that comes while looking must not be missed.
                 self._view.changed.clear()
-                is_resting = await self._view.is_resting()
+                is_resting = self._note_rest(await self._view.is_resting())
                 if is_resting and (self._has_ended or await self._is_over()):
                     return
                 request = await self._prompt() if is_resting else None
@@ -168,6 +169,13 @@ class Chat:
             return await self._handle_line(reading.result(), request)
         return True
 
+    def _note_rest(self, is_resting: bool) -> bool:
+        """Count interrupts anew when the session has come to rest: the next Ctrl-C is not the second one then."""
+        if is_resting and self._is_working:
+            self._interrupts = 0
+        self._is_working = not is_resting
+        return is_resting
+
     async def _is_over(self) -> bool:
         record = (await self._service.load(self._session)).record
         return record.status == "terminated" or record.is_archived
@@ -188,6 +196,8 @@ class Chat:
 
     async def _handle_line(self, line: str | None, request: Request | None) -> bool:
         self._interrupts, self._prompted = 0, ""
+        if self._input.is_terminal and line is not None:
+            self._screen.note_typed_line()
         if line is None:
             self._has_ended = True
             return not self._input.is_terminal
@@ -217,13 +227,15 @@ class Chat:
         """Handle Ctrl-C: the first interrupts the agent, the second leaves."""
         self._interrupts += 1
         self._prompted = ""
+        self._view.break_off()
+        self._screen.start_line()
         if self._interrupts > 1:
             return False
         record = (await self._service.load(self._session)).record
         if await self._view.is_resting() and not record.wakes.open_calls:
-            self._screen.write("\nCtrl-C again leaves.\n")
+            self._screen.write("Ctrl-C again leaves.\n")
             return True
-        self._screen.write("\nInterrupting. Ctrl-C again leaves.\n")
+        self._screen.write("Interrupting. Ctrl-C again leaves.\n")
         sent = await self._service.send(self._session, [{"type": "user.interrupt"}], by=self._person, channel="cli")
         self._view.own.update(event.id for event in sent)
         return True
@@ -247,8 +259,7 @@ class Chat:
         self._say(f"Session {self._session} {how}: {agent}.")
 
     def _say_goodbye(self) -> None:
-        if self._input.is_terminal:
-            self._screen.write("\n")
+        self._screen.start_line()
         again = self._cli.render(Command("chat", "--session", self._session))
         self._say(f"The session stays. {again} continues it.")
 

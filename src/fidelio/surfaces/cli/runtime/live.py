@@ -56,6 +56,15 @@ class Screen:
         self._is_inside_line = not text.endswith("\n")
         click.echo(clear + self._colour(text), nl=False, color=self._has_color)
 
+    def start_line(self) -> None:
+        """End the line that was begun, if any."""
+        if self._is_inside_line:
+            self.write("\n")
+
+    def note_typed_line(self) -> None:
+        """Note that the person has ended the line, as the terminal shows it."""
+        self._is_inside_line = False
+
     def show_status(self, text: str) -> None:
         if not self._is_terminal or self._is_inside_line:
             return
@@ -183,10 +192,14 @@ class LiveView:
         self._shown = ""
         return True
 
+    def break_off(self) -> None:
+        """End the line of a text that may go on."""
+        self._output.write(self._quote.end())
+
     def _end_text(self, event: Event) -> None:
         """Another event than the message that was streamed: the text has broken off, or stays without a message."""
         if event.type in (e.AGENT_MESSAGE, e.SESSION_ERROR, e.STATUS_IDLE, e.USER_INTERRUPT):
-            self._output.write(self._quote.end())
+            self.break_off()
             self._shown, self._arrived = "", "" if event.type != e.STATUS_IDLE else self._arrived
         if event.type in (e.SESSION_ERROR, e.USER_INTERRUPT):
             self._directive.reset()

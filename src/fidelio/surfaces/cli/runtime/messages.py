@@ -6,7 +6,8 @@ import asyncio
 import base64
 import mimetypes
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fidelio.surfaces.cli.context import (
     output_layout,
     print_json,
     print_line,
+    print_message,
     quote_name,
     uses_color,
     with_cli_context,
@@ -141,7 +143,8 @@ async def _send_and_follow(
     await target.app.host_runtime(view.on_text)
     sent = await _send(target.service, target.session, text, files, person)
     view.own.update(event.id for event in sent)
-    await _watch(view)
+    async with _handing_over(cli, target):
+        await _watch(view)
     return await _report_rest(cli, target, as_json=as_json)
 
 
@@ -167,11 +170,9 @@ async def follow_command(
         if not target.app.identify_self().is_agent:
             # Text arrives only where the wake runs.
             await target.app.host_runtime(view.on_text)
-        if until_rest:
-            await _watch(view)
-            return await _report_rest(cli, target, as_json=as_json)
-        await view.run()
-    return 0
+        async with _handing_over(cli, target):
+            await (_watch(view) if until_rest else view.run())
+        return await _report_rest(cli, target, as_json=as_json)
 
 
 class JsonView(LiveView):
@@ -208,6 +209,18 @@ async def _watch(view: LiveView) -> None:
     finally:
         viewing.cancel()
         await asyncio.wait({viewing})
+
+
+@asynccontextmanager
+async def _handing_over(cli: CliContext, target: Target) -> AsyncIterator[None]:
+    """Let the background go on with the session if the person stops watching."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        await target.app.start_runtime_worker()
+        watch = cli.render(Command("runtime", "follow", target.session))
+        print_message(f"The session goes on without you. {watch} shows it again.")
+        raise
 
 
 async def _report_rest(cli: CliContext, target: Target, *, as_json: bool) -> int:
