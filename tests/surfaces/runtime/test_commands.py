@@ -302,7 +302,7 @@ def test_an_outcome_is_defined_by_options_or_a_file_and_decided_by_a_person(fide
 
 @proves("runtime-cli.memory")
 def test_memory_is_listed_and_read(fidelio: RunFidelio) -> None:
-    fidelio("chat", *DEMO, text="Hi\n")
+    fidelio("chat", *DEMO, text="Write hello.\ny\n")
 
     listed = fidelio("runtime", "memory", "list", "default")
     empty = fidelio("runtime", "memory", "read", "default", "session_state")
@@ -310,6 +310,8 @@ def test_memory_is_listed_and_read(fidelio: RunFidelio) -> None:
 
     assert listed.returncode == 0, listed.stderr
     assert "session_state: " in listed.stdout
+    assert 'Learned: "Commands need approval"' in listed.stdout
+    assert "│ lastSummary: " in fidelio("runtime", "memory", "read", "default", "checkpoint").stdout
     assert empty.returncode == 0, empty.stderr
     assert checkpoint["target"] == "checkpoint"
     assert fidelio("runtime", "memory", "read", "default", "nothing").returncode == 2

@@ -118,6 +118,12 @@ def test_a_result_is_told_in_a_few_words() -> None:
         (e.USER_CONFIRMATION, {"result": "deny", "deny_message": "Not now"}, 'anna denies it: "Not now"'),
         (e.USER_INTERRUPT, {}, "anna interrupts."),
         (e.ENDED, {}, "The session was ended by anna."),
+        (e.CHILD_CREATED, {"childSessionId": "s_1", "outcomeTitle": "Part one"}, 'It delegates "Part one" to session s_1.'),
+        (
+            e.CHILD_IDLE,
+            {"childSessionId": "s_1", "childStopReason": "requires_action"},
+            "Session s_1 is idle: requires action.",
+        ),
     ],
 )
 def test_what_a_person_should_know_is_a_sentence(type_: str, body: dict[str, Any], expected: str) -> None:

@@ -166,7 +166,7 @@ def _describe_schedule(_: Event, body: Mapping[str, Any]) -> str:
 
 def _describe_verdict(_: Event, body: Mapping[str, Any]) -> str:
     trend = str(body.get("trend", "")).replace("_", " ")
-    return f"Outcome, iteration {body.get('iteration', 0)}: {_quote(body.get('status'))}, {quote_name(trend)}."
+    return f"Outcome, iteration {body.get('iteration', 0)}: {_quote(body.get('status'))}, {escape_line(trend)}."
 
 
 def _describe_outcome(event: Event, body: Mapping[str, Any]) -> str:
@@ -181,6 +181,15 @@ def _describe_confirmation(event: Event, body: Mapping[str, Any]) -> str:
 
 def _describe_decision(event: Event, body: Mapping[str, Any]) -> str:
     return f"{_who(event)} decides on the outcome: {_quote(body.get('decision'))}."
+
+
+def _describe_child(_: Event, body: Mapping[str, Any]) -> str:
+    return f"It delegates {_quote(body.get('outcomeTitle'))} to session {_quote(body.get('childSessionId'))}."
+
+
+def _describe_idle_child(_: Event, body: Mapping[str, Any]) -> str:
+    reason = escape_line(str(body.get("childStopReason") or "end_turn").replace("_", " "))
+    return f"Session {_quote(body.get('childSessionId'))} is idle: {reason}."
 
 
 _SENTENCES: Mapping[str, Callable[[Event, Mapping[str, Any]], str]] = {
@@ -199,8 +208,8 @@ _SENTENCES: Mapping[str, Callable[[Event, Mapping[str, Any]], str]] = {
     e.USER_INTERRUPT: lambda event, _: f"{_who(event)} interrupts.",
     e.USER_TOOL_RESULT: lambda event, _: f"{_who(event)} gives the result of a custom tool.",
     e.CONTEXT_COMPACTED: lambda _, __: "Older messages are summarised for the model.",
-    e.LEARNING_CAPTURED: lambda _, body: f"It has learned: {_quote(body.get('title'))}",
-    e.CHILD_CREATED: lambda _, body: f"It delegates to session {quote_name(str(body.get('session', body.get('child', ''))))}.",
+    e.CHILD_CREATED: _describe_child,
+    e.CHILD_IDLE: _describe_idle_child,
     e.SESSION_ARCHIVED: lambda event, _: f"{_who(event)} archives the session.",
     e.ENDED: lambda event, _: f"The session was ended by {_who(event)}.",
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import yaml
 
 from fidelio.errors import ToolRefused, UsageProblem
 from fidelio.inbox import require_person
@@ -151,7 +152,7 @@ async def list_memory(cli: CliContext, session: str, project: str | None, as_jso
     for store in stores.get("stores", []):
         print_line(_describe_store(store))
     for learning in islice(learned.get("learnings", []), 200):
-        print_line(f"Learned: {quote_name(str(learning.get('title', '')), 200)}")
+        print_line(f"Learned: {quote_name(str(learning.get('learning', {}).get('title', '')), 200)}")
 
 
 def _describe_store(store: dict[str, Any]) -> str:
@@ -174,7 +175,8 @@ async def read_memory(cli: CliContext, session: str, store: str, project: str | 
         return
     content = found.get("content")
     if content:
-        print_quote(str(content), max_lines=None)
+        text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        print_quote(text, max_lines=None)
     else:
         print_line(f"The store {quote_name(store)} is empty.")
 
