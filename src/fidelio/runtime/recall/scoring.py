@@ -134,9 +134,9 @@ def _merge_group(group: Sequence[Candidate]) -> Candidate:
     strongest = group[0]
     evidences = tuple(dict.fromkeys(pair for candidate in group for pair in candidate.evidences))
     reasons = tuple(dict.fromkeys(reason for candidate in group for reason in candidate.reasons))
-    return replace(
-        strongest, relevance=round(strongest.relevance + len(evidences) - 1, 3), reasons=reasons, evidences=evidences
-    )
+    texts = tuple(text for candidate in group for text in candidate.texts)
+    relevance = round(strongest.relevance + len(evidences) - 1, 3)
+    return replace(strongest, relevance=relevance, reasons=reasons, evidences=evidences, texts=texts)
 
 
 def _pad(text: str) -> str:
