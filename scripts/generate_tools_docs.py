@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fidelio.app.application import Application
+from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, endpoint_path, load_tools
 
@@ -121,12 +122,14 @@ def _cell(dialect: str, tool: dict[str, Any] | None) -> str:
 
 
 def _tool(dialect: str, tool: dict[str, Any]) -> Iterator[str]:
-    hints = tool["annotations"]
+    # Left out are the values that MCP assumes, and titles in long lists.
+    hints = {"readOnlyHint": False, "destructiveHint": True, **tool["annotations"]}
     words = ["only reads"] if hints["readOnlyHint"] else []
-    words += ["may be repeated"] if hints["idempotentHint"] else []
-    words += ["destructive"] if hints["destructiveHint"] else []
+    words += ["may be repeated"] if hints.get("idempotentHint", hints["readOnlyHint"]) else []
+    words += ["destructive"] if hints["destructiveHint"] and not hints["readOnlyHint"] else []
+    title = tool.get("title") or DEFINITIONS[tool["name"]].title
     yield f"### {dialect}: {tool['name']}\n"
-    yield f"*{tool['title']}{': ' + ', '.join(words) if words else ''}.*\n"
+    yield f"*{title}{': ' + ', '.join(words) if words else ''}.*\n"
     yield f"{tool['description']}\n"
     yield from _parameters(tool["inputSchema"])
 

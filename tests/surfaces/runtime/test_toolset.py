@@ -16,7 +16,9 @@ from fidelio.surfaces.mcp.dialects import SandboxSession, endpoint_path, load_to
 from fidelio.surfaces.mcp.endpoint import Identity, RequestStates
 from fidelio.surfaces.mcp.options import parse_options
 from fidelio.surfaces.mcp.protocol import Protocol, RequestContext
+from fidelio.surfaces.mcp.toolsets.runtime.declarations import shorten_hints, shorten_schema
 from fidelio.tokens.keyring import FixedKeys
+from fidelio.toolkit import input_schema
 from tests.support import proves
 from tests.surfaces.sandbox.fakes import FakeApplication, FakeRuntime
 
@@ -30,19 +32,62 @@ def listed(tmp_path: Path) -> list[dict[str, Any]]:
 
 @proves("runtime-tools.list")
 def test_the_list_has_every_tool_of_a_session_and_is_short_enough_for_a_model(listed: list[dict[str, Any]]) -> None:
-    parts = [{key: tool[key] for key in ("name", "description", "inputSchema")} for tool in listed]
-
     assert [tool["name"] for tool in listed] == [tool.name for tool in RUNTIME_TOOLS]
     assert RUNTIME_TOOL_NAMES >= SANDBOX_TOOL_NAMES
-    assert len(msgspec.json.encode(parts).decode()) <= MOST_CHARACTERS
+    # As it is sent.
+    assert len(msgspec.json.encode({"tools": listed}).decode()) <= MOST_CHARACTERS
 
 
 @proves("runtime-tools.list")
-def test_every_schema_refuses_a_misspelt_parameter_and_the_annotations_are_true(listed: list[dict[str, Any]]) -> None:
+def test_every_schema_refuses_a_misspelt_parameter_and_the_hints_are_true(listed: list[dict[str, Any]]) -> None:
     for tool, definition in zip(listed, RUNTIME_TOOLS, strict=True):
+        # What a client assumes where the list says nothing.
+        hints = {"readOnlyHint": False, "destructiveHint": True, **tool["annotations"]}
         assert tool["inputSchema"]["additionalProperties"] is False, tool["name"]
-        assert tool["annotations"]["readOnlyHint"] is definition.read_only, tool["name"]
-        assert tool["annotations"]["destructiveHint"] is definition.destructive, tool["name"]
+        assert hints["readOnlyHint"] is definition.read_only, tool["name"]
+        assert definition.read_only or hints["destructiveHint"] is definition.destructive, tool["name"]
+
+
+@proves("runtime-tools.list")
+def test_what_a_shortened_schema_accepts_the_tool_accepts(listed: list[dict[str, Any]]) -> None:
+    for tool, definition in zip(listed, RUNTIME_TOOLS, strict=True):
+        whole = input_schema(definition.parameters)
+        assert list(tool["inputSchema"]["properties"]) == list(whole["properties"]), tool["name"]
+        assert tool["inputSchema"].get("required", []) == whole.get("required", []), tool["name"]
+        for name, about in tool["inputSchema"]["properties"].items():
+            before = whole["properties"][name]
+            assert about in (before, *before.get("anyOf", ())) or "anyOf" in about or "items" in about, (tool["name"], name)
+
+
+@proves("runtime-tools.list")
+def test_only_null_and_what_is_assumed_anyway_is_left_out_of_the_list() -> None:
+    text, number = {"type": "string"}, {"type": "integer"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"anyOf": [text, {"type": "null"}], "default": None, "description": "A."},
+            "b": {"anyOf": [text, number, {"type": "null"}], "default": None},
+            "c": {"anyOf": [text, {"type": "null"}]},
+            "d": {"type": "integer", "default": 0},
+        },
+        "required": [],
+    }
+
+    assert shorten_schema(schema) == {
+        "type": "object",
+        "properties": {
+            "a": {**text, "description": "A."},
+            "b": {"anyOf": [text, number]},
+            "c": {"anyOf": [text, {"type": "null"}]},
+            "d": {"type": "integer", "default": 0},
+        },
+    }
+    writes = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": True}
+    assert shorten_hints(writes) == {"destructiveHint": False, "idempotentHint": True}
+    assert shorten_hints({**writes, "readOnlyHint": True, "openWorldHint": False}) == {
+        "readOnlyHint": True,
+        "openWorldHint": False,
+    }
 
 
 @proves("runtime-tools.session")

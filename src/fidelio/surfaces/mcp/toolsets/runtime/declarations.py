@@ -1,9 +1,15 @@
 """Tool declarations of the toolset `runtime`: all tools of a session, for a client that brings its own model.
 
-The handler is that of the toolset `sandbox`, because a call is the same there; only the list is longer.
+The handler is that of the toolset `sandbox`, because a call is the same there; only the list is longer. A model pays for the
+whole list with each request, so it holds nothing that can be derived: no titles, no hints that MCP assumes anyway, and no null
+in the schema of a parameter that may be left out. The server still accepts null there.
 """
 
 from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
 
 from fidelio.app.application import Application
 from fidelio.runtime.tools.definitions import RUNTIME_TOOLS
@@ -11,13 +17,50 @@ from fidelio.surfaces.mcp.dialects import SandboxSession
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.toolsets.sandbox.declarations import INSTRUCTIONS as SANDBOX_INSTRUCTIONS
 from fidelio.surfaces.mcp.toolsets.sandbox.declarations import declare, serve_session
+from fidelio.toolkit import Tool
 
+P = TypeVar("P", bound=msgspec.Struct)
 INSTRUCTIONS = (
     f"{SANDBOX_INSTRUCTIONS} Further tools: session_* and agent_* describe this session, its past and its setup; outcome_* "
     "hold the work to what must become true; memory_*, learning_list and retrieval_search keep and find knowledge; skills_* "
     "give instructions for kinds of work; session_delegate gives a part of the work to a session of its own."
 )
-TOOLS = tuple(declare(definition) for definition in RUNTIME_TOOLS)
+_NULL = {"type": "null"}
+
+
+class CompactTool(Tool[P], frozen=True):
+    """A declaration with a short description."""
+
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()
+        schema, hints = shorten_schema(described["inputSchema"]), shorten_hints(described["annotations"])
+        return {"name": self.name, "description": self.description, "inputSchema": schema, "annotations": hints}
+
+
+def shorten_schema(schema: Any) -> Any:
+    """The schema without null as a value of what may be left out."""
+    if isinstance(schema, list):
+        return [shorten_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    short = {key: shorten_schema(value) for key, value in schema.items() if not (key == "required" and not value)}
+    kinds = short.get("anyOf")
+    if isinstance(kinds, list) and _NULL in kinds and schema.get("default", _NULL) is None:
+        others = [kind for kind in kinds if kind != _NULL]
+        rest = {key: value for key, value in short.items() if key not in ("anyOf", "default")}
+        return {**rest, **(others[0] if len(others) == 1 else {"anyOf": others})}
+    return short
+
+
+def shorten_hints(hints: dict[str, bool]) -> dict[str, bool]:
+    """The hints that differ from what MCP assumes. Of a tool that only reads, no others than that have a meaning."""
+    if hints["readOnlyHint"]:
+        return {name: hints[name] for name in ("readOnlyHint", "openWorldHint") if hints[name] is (name == "readOnlyHint")}
+    assumed = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
+    return {name: value for name, value in hints.items() if value is not assumed[name]}
+
+
+TOOLS = tuple(declare(definition, CompactTool) for definition in RUNTIME_TOOLS)
 
 
 def open_tools(app: Application, session: SandboxSession) -> ServedTools:

@@ -22,9 +22,9 @@ INSTRUCTIONS = (
 )
 
 
-def declare(definition: ToolDefinition) -> Tool[Any]:
+def declare(definition: ToolDefinition, kind: type[Tool[Any]] = Tool) -> Tool[Any]:
     """The declaration of a tool. What a command could do beyond the sandbox depends on its network, so its world is open."""
-    return Tool(
+    return kind(
         definition.name,
         definition.title,
         definition.description,
