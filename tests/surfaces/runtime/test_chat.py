@@ -93,8 +93,11 @@ def test_what_a_session_keeps_is_not_changed_by_an_option(fidelio: RunFidelio) -
     other_model = fidelio("chat", "--model", "scripted:echo", text="Hi\n")
     both = fidelio("chat", "--session", first, "--new")
     unknown = fidelio("chat", "--session", "nobody")
+    fidelio("sandbox", "run", "--session", "box", "true")
+    without_model = fidelio("chat", "--session", "box")
 
     assert (other_model.returncode, both.returncode, unknown.returncode) == (2, 2, 4)
+    assert "has no model to talk to" in without_model.stderr
     assert "Pass --new" in other_model.stderr
     assert fidelio("chat", "--model", "scripted:demo", text="").returncode == 0
 

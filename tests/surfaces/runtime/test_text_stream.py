@@ -89,6 +89,16 @@ def test_a_streamed_text_looks_as_the_same_text_does_when_it_is_read_later(text:
 
 
 @proves("runtime-cli.streaming")
+def test_a_terminal_without_unicode_gets_escapes_that_fit() -> None:
+    quoted = QuoteStream(Layout(24, "ascii"))
+
+    lines = (quoted.feed("größe " * 6) + quoted.end()).splitlines()
+
+    assert lines == list(Layout(24, "ascii").quote_text("größe " * 6))
+    assert all(line.isascii() and len(line) <= 24 for line in lines)
+
+
+@proves("runtime-cli.streaming")
 @given(texts, texts, sizes)
 def test_a_recorded_message_is_found_in_what_was_streamed(text: str, following: str, lengths: list[int]) -> None:
     recorded = parse_reply(f"{text}\n{DIRECTIVE}").message

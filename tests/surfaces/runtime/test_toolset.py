@@ -20,6 +20,7 @@ from fidelio.surfaces.mcp.toolsets.runtime.declarations import shorten_hints, sh
 from fidelio.tokens.keyring import FixedKeys
 from fidelio.toolkit import input_schema
 from tests.support import proves
+from tests.surfaces.runtime.conftest import RuntimeApplication
 from tests.surfaces.sandbox.fakes import FakeApplication, FakeRuntime
 
 MOST_CHARACTERS = 30_000
@@ -113,3 +114,34 @@ async def test_a_call_goes_to_the_session_with_all_tools(tmp_path: Path, monkeyp
     assert [(request.name, request.agent) for request in runtime.opened] == [("work", "bob")]
     assert [(session, tool) for session, tool, *_ in runtime.calls] == [("s_work", "shell_describe")]
     assert runtime.offered == RUNTIME_TOOL_NAMES
+
+
+# A call of every group beside those of the sandbox, in an order in which each finds what it needs.
+CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("session_list", {}, "sessions"),
+    ("session_get_events", {}, "events"),
+    ("environment_describe", {}, "fingerprint"),
+    ("outcome_define", {"title": "Done", "successCriteria": ["It is done"], "detail": None}, "activeOutcome"),
+    ("outcome_grade", {}, "activeOutcome"),
+    ("memory_write", {"target": "session_state", "content": "A note"}, "versionId"),
+    ("memory_read", {"target": "session_state"}, "content"),
+    ("retrieval_search", {"query": "note"}, "hits"),
+    ("skills_list", {}, "skills"),
+    ("permissions_check", {"toolName": "shell_run"}, "toolName"),
+]
+
+
+@proves("runtime-tools.session")
+async def test_a_client_without_our_model_loop_uses_the_tools_of_every_group(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with RuntimeApplication(load_settings(str(home), environ={})) as app:
+        protocol = Protocol(
+            Identity("x", "1"), load_tools("runtime", app, SandboxSession("ext")), RequestStates(lambda: FixedKeys(b"k" * 32))
+        )
+        for tool, arguments, key in CALLS:
+            result = await protocol.handle("tools/call", {"name": tool, "arguments": arguments}, RequestContext())
+            output = msgspec.json.decode(result["content"][0]["text"])
+            assert not result.get("isError"), (tool, output)
+            assert key in output, (tool, output)

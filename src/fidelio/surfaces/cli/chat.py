@@ -68,8 +68,7 @@ async def chat_command(cli: CliContext, agent: str, session: str | None, project
     async with cli.open(create=True) as app:
         service = await app.runtime()
         found = await _open_session(app, service, agent, session, real_project(project), options)
-        chat = Chat(cli, app, service, found, person)
-        await chat.run()
+        await Chat(cli, app, service, found, person).run()
     async with cli.open() as app:
         # This process has carried out the wakes; the ones that are still to come need another.
         await app.start_runtime_worker()
@@ -80,7 +79,10 @@ async def _open_session(
     app: Application, service: RuntimeService, agent: str, name: str | None, project: str, options: dict[str, Any]
 ) -> str:
     if name is not None:
-        return (await find_session(app, service, name, project)).id
+        found = await find_session(app, service, name, project)
+        if not (await service.load(found.id)).record.agent_version:
+            raise UsageProblem(f"Session {found.id} has no model to talk to.", remedy="Begin a session with --new.")
+        return found.id
     newest = None if options["anew"] else await find_newest(service, project, agent)
     if newest is None:
         wanted = NewAgentSession(project=project, agent=agent, model=options["model"], mount=options["mount"])

@@ -6,8 +6,10 @@ also when it arrives in pieces of a few characters.
 
 from __future__ import annotations
 
+import sys
+
 from fidelio.runtime.wakes.directive import CLOSING, OPENING
-from fidelio.surfaces.text import Layout, escape_line, measure
+from fidelio.surfaces.text import Layout, measure
 
 _MAX_MARGIN = 16
 # Those of `str.splitlines`.
@@ -92,7 +94,8 @@ class QuoteStream:
         return output
 
     def _end_word(self) -> str:
-        word, self._word = escape_line(self._word), ""
+        # Escaped, and with the escapes that the encoding of the terminal needs; a word is never cut.
+        word, self._word = self._layout.shorten(self._word, sys.maxsize), ""
         if not word:
             return ""
         output = ""
