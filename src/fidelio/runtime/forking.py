@@ -33,6 +33,7 @@ from fidelio.runtime.memory.session_memory import (
 )
 from fidelio.runtime.project.copying import COPY, MANIFEST, load_manifest, save_manifest
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.servers.listing import listing_document, load_listing
 from fidelio.runtime.sessions import NewAgentSession, SessionPlan, plan_session
 from fidelio.runtime.snapshots.snapshots import changes_workspace, run_to_end
 from fidelio.runtime.snapshots.store import AREA, AREAS, Manifest, SnapshotStore
@@ -213,6 +214,10 @@ async def _decide(
         NewEvent(type=e.SESSION_FORKED, body=forked, actor=by),
     )
     documents = await _copy_memory(context, source, history, plan.session)
+    listing = await load_listing(context, source.id)
+    # With another version, the tools of its servers are listed anew.
+    if listing is not None and body["agent_version"] == source.record.agent_version:
+        documents = (*documents, listing_document(plan.session, listing))
     return SessionDecision(None, events=events, create=plan.create, documents=documents)
 
 

@@ -33,6 +33,7 @@ from fidelio.runtime.calls import Calls
 from fidelio.runtime.memory.learning_files import write_learnings
 from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.navigation.context import ContextBudget
+from fidelio.runtime.servers.servers import open_servers
 from fidelio.runtime.setup.setup import Setup
 from fidelio.runtime.snapshots.snapshots import store_snapshot
 from fidelio.runtime.tools.definitions import DEFINITIONS
@@ -159,6 +160,10 @@ class _Wake:
         except FidelioError as error:
             await self._updates.fail(plan, error)
             return
+        async with open_servers(self._updates, prepared, self._interrupt) as offered:
+            await self._carry_out(plan, offered)
+
+    async def _carry_out(self, plan: Resumed | Answered | Fresh, prepared: Prepared) -> None:
         self._prepared = prepared
         self._finish = Finish(self._updates, prepared, self._grade)
         try:
@@ -212,7 +217,7 @@ class _Wake:
         await self._updates.take_custom_results()
         uses = {part.block.id: part.block for part in conversation.parts if isinstance(part.block, ToolUseBlock)}
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
-        offer = Offer(prepared.tools)
+        offer = Offer(prepared.tools, prepared.extra)
         if not self._has_files and any(
             _needs_sandbox(uses[call.id]) for call in self._loaded.record.wakes.open_calls if call.id in uses
         ):
