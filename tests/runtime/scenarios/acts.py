@@ -76,6 +76,11 @@ async def change_process(stage: Stage) -> None:
     await stage.open()
 
 
+async def update_index(stage: Stage) -> None:
+    """Let the search know what was stored so far; it follows the ledger at a distance."""
+    await stage.context.ledger.update_index()
+
+
 def says(text: str) -> Check:
     """The last message of the agent is exactly this."""
 

@@ -35,6 +35,7 @@ from fidelio.runtime.skills.roots import list_default_roots
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.record import WAKE_JOB, OpenCall
+from fidelio.runtime.wakes.rules import Nothing, plan_wake
 from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.runtime.wakes.worker import Worker, keep_working
 from fidelio.sandbox.host.client import LocalSandboxes
@@ -182,10 +183,8 @@ class Stage:
             position = await self.context.ledger.wait(after=position, timeout=TIMEOUT_SECONDS)
 
     async def _is_at_rest(self) -> bool:
-        records = [await self.record(session) for session in self.sessions]
-        due = await self.context.ledger.next_due((WAKE_JOB,))
-        is_due = due is not None and due <= self.clock()
-        return not is_due and all(_rests(record) for record in records)
+        plans = [plan_wake(await self.record(session), now=self.clock()) for session in self.sessions]
+        return all(isinstance(plan, Nothing) for plan in plans)
 
     async def answer(self, request: ModelRequest) -> ModelReply:
         """The reply of the model: the next one of the session's script, and then that it is done."""
@@ -226,12 +225,6 @@ class Stage:
         spec = await build_spec(self.context, loaded)
         result = await self.context.sandboxes.call(spec, "read_text", {"path": path})
         return str(result.output["content"]) if result.ok else None
-
-
-def _rests(record: RuntimeRecord) -> bool:
-    wakes = record.wakes
-    is_waiting = wakes.stop_reason == "requires_action" and bool(wakes.blocking)
-    return not wakes.current and (is_waiting or not (wakes.pending or wakes.open_calls)) and record.status != "running"
 
 
 def say(text: str, **directive: Any) -> ModelReply:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fidelio.runtime import events as e
+from fidelio.runtime.secrets import open_sealed
 from fidelio.runtime.tools.model import HIDDEN
 from fidelio.runtime.wakes import tool_inputs
 from fidelio.tokens.keyring import FixedKeys
@@ -68,9 +69,7 @@ async def test_a_hidden_value_without_its_key_is_refused_by_name(tmp_path: Path,
     async with open_runtime(tmp_path, replies(use(SET))) as runtime:
         session = await runtime.begin()
         lost = FixedKeys(b"n" * 32)
-        monkeypatch.setattr(
-            tool_inputs, "open_sealed", lambda _, *rest, original=tool_inputs.open_sealed: original(lost, *rest)
-        )
+        monkeypatch.setattr(tool_inputs, "open_sealed", lambda _, *rest, original=open_sealed: original(lost, *rest))
         await runtime.tell(session, "Set the token.")
         await runtime.work()
 
