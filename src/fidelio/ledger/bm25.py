@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -105,22 +104,25 @@ def find_words(source: HitSource, row: RankRow, words: QueryWords) -> ScoredRow:
 
 def _list_texts(source: str, row: RankRow) -> list[str]:
     if source == "event":
-        return list(_iter_texts(decode_body(row.raw)))
+        return list_texts(decode_body(row.raw))
     return [row.path or "", row.raw] if source == "document" else [row.raw]
 
 
-def _iter_texts(value: Any) -> Iterator[str]:
-    """The values of `iter_fields` without their paths, which are half of its cost."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _iter_texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _iter_texts(inner)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        yield str(value)
+def list_texts(body: Any) -> list[str]:
+    """The values of `iter_fields` without their paths, which take most of its time."""
+    texts: list[str] = []
+    waiting = [body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            texts.append(str(value))
+    return texts
 
 
 def _count_phrase(phrase: tuple[str, ...], tokens: list[str]) -> int:

@@ -5,13 +5,14 @@ Each says which types of events it wants, and turns the hits of these types into
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from fidelio.ledger.bm25 import list_texts
 from fidelio.ledger.model import RankedHit
-from fidelio.ledger.search import iter_fields, tokenize
+from fidelio.ledger.search import tokenize
 from fidelio.runtime import events as e
 from fidelio.runtime.navigation.event_views import LOG_READERS
 from fidelio.runtime.outcomes.record import Evaluation
@@ -83,24 +84,24 @@ BUILT_IN: tuple[RecallBackend, ...] = (MemoryBackend(), ContextBackend(), TraceB
 def _find_memory(each: LedgerHit) -> Found | None:
     hit, session = each.hit, each.session
     if session is None:
-        return _find_agent_memory(hit)
+        return _find_agent_memory(each)
     if hit.source == "document":
         store = _STORES.get(hit.path or "") if hit.space == f"memory:{session.id}" else None
         return None if store is None else _in_session("memory", store, each, hit.raw)
     if hit.type in _ENDINGS:
         return _find_checkpoint(each, session)
-    source = _find_session_source(hit, session)
-    return None if source is None else _in_session("memory", source, each, join_texts(hit.body))
+    source = _find_session_source(each, session)
+    return None if source is None else _in_session("memory", source, each, join_texts(each.body))
 
 
-def _find_agent_memory(hit: RankedHit) -> Found | None:
+def _find_agent_memory(each: LedgerHit) -> Found | None:
     """What belongs to all sessions of the agent."""
+    hit, body = each.hit, each.body
     if hit.source == "text":
         source = MEMORY_TEXTS[hit.path or ""]
         return Found(backend="memory", source=source, relevance=hit.relevance, text=hit.raw, snippet=hit.excerpt)
     if hit.type != e.LEARNING_CAPTURED:
         return None
-    body = hit.body
     text = f"{body.get('title', '')}\n{body.get('detail', '')}"
     if not _says(hit, text):
         return None
@@ -109,9 +110,9 @@ def _find_agent_memory(hit: RankedHit) -> Found | None:
     return msgspec.structs.replace(found, origin=origin)
 
 
-def _find_session_source(hit: RankedHit, session: VisibleSession) -> Source | None:
+def _find_session_source(each: LedgerHit, session: VisibleSession) -> Source | None:
     """Which part of the memory of a session an event tells; None if it is no longer a part of it."""
-    record, body = session.record, hit.body
+    hit, body, record = each.hit, each.body, session.record
     if hit.type in _COMMANDS:
         return "shell_state" if record.shell.find(str(body.get("command_id", ""))) is not None else None
     outcome = record.outcomes.find(str(body.get("outcome_id", "")))
@@ -125,29 +126,29 @@ def _find_session_source(hit: RankedHit, session: VisibleSession) -> Source | No
 
 
 def _find_checkpoint(each: LedgerHit, session: VisibleSession) -> Found | None:
-    summary, wake = _read_summary(each.hit)
+    summary, wake = _read_summary(each)
     if not summary or wake != session.record.wakes.last:
         return None
     return _in_session("memory", "session_checkpoint", each, summary)
 
 
 def _find_wake(each: LedgerHit) -> Found | None:
-    summary, wake = _read_summary(each.hit) if each.hit.type in _ENDINGS else ("", "")
+    summary, wake = _read_summary(each) if each.hit.type in _ENDINGS else ("", "")
     if each.session is None or not summary or not wake:
         return None
     return msgspec.structs.replace(_in_session("session_trace", "session_trace", each, summary), wake=wake)
 
 
-def _read_summary(hit: RankedHit) -> tuple[str, str]:
+def _read_summary(each: LedgerHit) -> tuple[str, str]:
     """What a wake said at its end, and its id; nothing if the words were found elsewhere in the event."""
-    body = hit.body
+    hit, body = each.hit, each.body
     summary, wake = str(body.get("summary") or ""), str(body.get("wake_id") or "")
     is_wake = hit.type == e.STATUS_IDLE or body.get("span_kind") == "wake"
     return (summary or wake, wake) if is_wake and _says(hit, f"{summary}\n{wake}") else ("", "")
 
 
 def _find_event(each: LedgerHit) -> Found | None:
-    hit, body = each.hit, each.hit.body
+    hit, body = each.hit, each.body
     if each.session is None or hit.source != "event" or _find_tool(body) in _COPIES:
         return None
     found = _in_session("session_context", "session_context", each, join_texts(body))
@@ -189,9 +190,4 @@ def _says(hit: RankedHit, text: str) -> bool:
 
 def join_texts(body: Mapping[str, Any]) -> str:
     """The texts of a body, without its keys."""
-    return "\n".join(_iter_texts(body))
-
-
-def _iter_texts(body: Mapping[str, Any]) -> Iterator[str]:
-    for _, text in iter_fields(dict(body)):
-        yield text
+    return "\n".join(list_texts(body))

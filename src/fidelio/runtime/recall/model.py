@@ -81,6 +81,8 @@ class LedgerHit(msgspec.Struct, frozen=True):
 
     hit: RankedHit
     session: VisibleSession | None
+    # Of the event, decoded once for all backends.
+    body: Mapping[str, Any] = {}
 
 
 class BackendRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,7 +95,10 @@ def _find_terms(normalized: str) -> Iterable[str]:
 
 
 def _is_identifier(token: str) -> bool:
-    has_both = any(char.isdigit() for char in token) and any(char.isalpha() for char in token)
+    # Nearly all tokens are plain words or numbers, for which this is enough.
+    if token.isalpha() or token.isdigit():
+        return False
+    has_both = any(map(str.isdigit, token)) and any(map(str.isalpha, token))
     return has_both or any(sign in token.strip("_-") for sign in "_-")
 
 

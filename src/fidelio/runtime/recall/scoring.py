@@ -74,11 +74,11 @@ def explain(candidates: Iterable[Candidate], query: RecallQuery) -> list[Candida
 
 
 def _explain(candidate: Candidate, whole: str, padded: Mapping[str, Sequence[str]]) -> Candidate:
-    texts = [_pad(text) for text in dict.fromkeys(candidate.texts)]
-    counts = {label: sum(any(words in text for text in texts) for words in found) for label, found in padded.items()}
+    # Two spaces between two texts: no words reach from one into the next.
+    text = " ".join([_pad(text) for text in dict.fromkeys(candidate.texts)])
+    counts = {label: sum(map(text.__contains__, found)) for label, found in padded.items()}
     common = [f"{label}:{count}" for label, count in counts.items() if count]
-    is_exact = any(whole in text for text in texts)
-    return replace(candidate, reasons=(*(["exact-query"] if is_exact else []), *common, *candidate.reasons))
+    return replace(candidate, reasons=(*(["exact-query"] if whole in text else []), *common, *candidate.reasons))
 
 
 def _weigh(found: Found, text_relevance: float, own: VisibleSession) -> Candidate:

@@ -114,13 +114,14 @@ class _Search:
 
     async def _locate(self, hit: RankedHit, store: Store | None) -> LedgerHit | None:
         """The hit with its session; None if it must not be shown."""
+        body = hit.body
         if hit.source == "text":
             return LedgerHit(hit, None)
         if store is not None and hit.session == store.id:
-            is_shown = hit.type == e.LEARNING_CAPTURED and await self.readable.may_see(str(hit.body.get("network", "")))
-            return LedgerHit(hit, None) if is_shown else None
+            is_shown = hit.type == e.LEARNING_CAPTURED and await self.readable.may_see(str(body.get("network", "")))
+            return LedgerHit(hit, None, body) if is_shown else None
         session = await self.readable.find(hit.session or "")
-        return None if session is None else LedgerHit(hit, session)
+        return None if session is None else LedgerHit(hit, session, body)
 
     async def _find_store(self) -> Store | None:
         record = self._session.record
