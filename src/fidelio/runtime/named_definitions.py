@@ -149,7 +149,7 @@ def _read(kind: DefinitionKind[T], root: _Root, path: Path) -> DefinitionFile[T]
     file = Files(str(root.path), Memo(), root.allowed).read(join_path(str(root.path), path.name))
     data = file.document().data
     content = kind.parse({} if data is None else data, f"The file {path}")
-    digest = hashlib.sha256(kind.domain + b":" + name.encode() + b"\0" + file.raw).hexdigest()
+    digest = hashlib.sha256(kind.domain + name.encode() + b"\0" + file.raw).hexdigest()
     return DefinitionFile(name, str(path), digest, content)
 
 

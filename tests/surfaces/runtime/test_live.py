@@ -42,10 +42,9 @@ class Recorder:
 class FakeService:
     """A session whose events a test commits and delivers separately, as a slow follower would get them."""
 
-    context = SimpleNamespace(ledger=None)
-
     def __init__(self) -> None:
         self.seq = 0
+        self.context = SimpleNamespace(ledger=None, unit=self)
         self._delivered: asyncio.Queue[Event] = asyncio.Queue()
 
     def commit(self, type_: str, **body: Any) -> Event:

@@ -180,7 +180,7 @@ def describe_effect(environment: Environment) -> str:
 KIND = DefinitionKind(
     noun="environment",
     directory="environments",
-    domain=b"fidelio.environment.v1",
+    domain=b"fidelio.environment.v1:",
     verb="allow",
     parse=parse_environment,
     describe=describe_effect,

@@ -19,6 +19,7 @@ from fidelio.app.application import Application
 from fidelio.errors import Command, FidelioError, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Request
+from fidelio.runtime.reading import find_newest_session
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -31,7 +32,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.runtime.answers import Answers, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader
 from fidelio.surfaces.cli.runtime.live import LiveView, Screen
-from fidelio.surfaces.cli.runtime.targets import begin_session, find_newest, find_session
+from fidelio.surfaces.cli.runtime.targets import begin_session, find_session
 from fidelio.surfaces.cli.sandbox import real_project
 
 _PROMPT = "> "
@@ -83,7 +84,7 @@ async def _open_session(
         if not (await service.load(found.id)).record.agent_version:
             raise UsageProblem(f"Session {found.id} has no model to talk to.", remedy="Begin a session with --new.")
         return found.id
-    newest = None if options["anew"] else await find_newest(service, project, agent)
+    newest = None if options["anew"] else await find_newest_session(service.context, project, agent)
     if newest is None:
         wanted = NewAgentSession(project=project, agent=agent, model=options["model"], mount=options["mount"])
         return await begin_session(service, wanted)
@@ -172,7 +173,7 @@ class Chat:
         return True
 
     def _note_rest(self, is_resting: bool) -> bool:
-        """Count interrupts anew when the session has come to rest: the next Ctrl-C is not the second one then."""
+        """Count interrupts anew when the session has come to rest: the next Ctrl-C is the first again."""
         if is_resting and self._is_working:
             self._interrupts = 0
         self._is_working = not is_resting

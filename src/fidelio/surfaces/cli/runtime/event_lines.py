@@ -10,7 +10,7 @@ import msgspec
 from fidelio.clock import format_iso
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.event_bodies import join_content
+from fidelio.runtime.reading import join_content
 from fidelio.surfaces.text import Layout, escape_line, measure, quote_name
 
 # The arguments that say most about a call, in this order.

@@ -14,7 +14,7 @@ import click
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.event_bodies import join_content, load_body
+from fidelio.runtime.reading import join_content, load_body, load_open_calls
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.wakes.rules import Nothing, plan_wake
 from fidelio.surfaces.cli.runtime.event_lines import EventLines
@@ -123,12 +123,10 @@ class LiveView:
             await asyncio.wait({follower})
 
     async def _load_open_calls(self) -> None:
-        """Read the calls that were made before the first event that is shown, so that their results can name them."""
-        record = (await self._service.load(self.session)).record
-        for call in record.wakes.open_calls:
-            if call.seq <= self.shown_seq:
-                for event in await self._service.context.ledger.events(self.session, after=call.seq - 1, limit=1):
-                    self._lines.render(event, await load_body(self._service.context.ledger, event))
+        """Read the calls that were made before the first event that is shown: their results name them."""
+        context = self._service.context
+        for event in await load_open_calls(context, self.session, until=self.shown_seq):
+            self._lines.render(event, await load_body(context, event))
 
     async def is_resting(self) -> bool:
         """Whether everything is shown, and nothing goes on before somebody sends something, or before a later time."""
@@ -161,7 +159,7 @@ class LiveView:
         self._output.write(self._quote.feed(text))
 
     async def _show_event(self, event: Event) -> None:
-        body = await load_body(self._service.context.ledger, event)
+        body = await load_body(self._service.context, event)
         if event.type == e.AGENT_MESSAGE and self._finish_message(join_content(body)):
             lines = list[str]()
         else:

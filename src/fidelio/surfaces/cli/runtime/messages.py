@@ -18,7 +18,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import Command, SessionNotFound, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event
-from fidelio.runtime.event_bodies import load_body
+from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.transfers import MAX_BYTES, upload_file
 from fidelio.runtime.wakes.content import IMAGES, MAX_IMAGE
@@ -179,7 +179,7 @@ class JsonView(LiveView):
     """Prints every event as a line of JSON, with its texts."""
 
     async def _show_event(self, event: Event) -> None:
-        body = await load_body(self._service.context.ledger, event)
+        body = await load_body(self._service.context, event)
         fields = {"seq": event.seq, "id": event.id, "type": event.type, "actor": event.actor, "time": format_iso(event.time)}
         click.echo(json_text({**fields, "body": body}))
         self._note(event)

@@ -15,6 +15,7 @@ from fidelio.errors import ToolRefused, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.calls import Finished
 from fidelio.runtime.memory.parameters import Store
+from fidelio.runtime.reading import list_sessions
 from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
 from fidelio.runtime.transfers import download_file
 from fidelio.surfaces.cli.context import (
@@ -30,7 +31,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.runtime.status_lines import describe_status, session_json, session_row
-from fidelio.surfaces.cli.runtime.targets import Target, list_sessions, open_target, project_option, session_argument
+from fidelio.surfaces.cli.runtime.targets import Target, open_target, project_option, session_argument
 from fidelio.surfaces.cli.sandbox import real_project
 
 
@@ -63,7 +64,8 @@ async def list_sessions_command(
     """List the sessions of the project, newest first."""
     found = []
     async with cli.open(create=True) as app:
-        async for session, record in list_sessions(await app.runtime(), real_project(project), ended=everything):
+        service = await app.runtime()
+        async for session, record in list_sessions(service.context, real_project(project), ended=everything):
             if agent in (None, record.agent) and (everything or not record.is_archived):
                 found.append((session, record))
             if len(found) == limit:

@@ -17,14 +17,14 @@ from fidelio.errors import Command, Hint, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger.model import Session
 from fidelio.runtime.agents.files import resolve_agent
-from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
+from fidelio.runtime.reading import find_newest_session
+from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import CliContext
 from fidelio.surfaces.cli.sandbox import real_project
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PAGE = 100
 
 session_argument = click.argument("session", metavar="SESSION")
 project_option = click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
@@ -56,7 +56,7 @@ async def find_session(app: Application, service: RuntimeService, name: str, pro
         return await records.find_named(name, namespace=session_namespace(directory))
     except SessionNotFound:
         pass
-    if not is_short_handle(name) and (newest := await find_newest(service, directory, name)) is not None:
+    if not is_short_handle(name) and (newest := await find_newest_session(service.context, directory, name)) is not None:
         return newest
     try:
         found = await records.find(name)
@@ -65,32 +65,6 @@ async def find_session(app: Application, service: RuntimeService, name: str, pro
     if found.kind != "runtime":
         raise _no_session(name)
     return found
-
-
-async def find_newest(service: RuntimeService, project: str, agent: str) -> Session | None:
-    """The newest session of an agent that can go on. Sessions of its children are theirs."""
-    async for session, record in list_sessions(service, project):
-        if record.agent == agent and record.agent_version and not (record.depth or record.is_archived):
-            return session
-    return None
-
-
-async def list_sessions(
-    service: RuntimeService, project: str, *, ended: bool = False
-) -> AsyncIterator[tuple[Session, RuntimeRecord]]:
-    """The sessions of a project, newest first; those that have ended only if they are wanted."""
-    cursor: str | None = None
-    while True:
-        page = await service.context.ledger.sessions(
-            kind="runtime", namespace=session_namespace(project), cursor=cursor, limit=_PAGE
-        )
-        for session in page.items:
-            if session.status == "deleted" or (session.status == "terminated" and not ended):
-                continue
-            yield session, RuntimeRecords().read(session.raw)
-        cursor = page.next
-        if cursor is None:
-            return
 
 
 async def begin_session(service: RuntimeService, request: NewAgentSession) -> str:

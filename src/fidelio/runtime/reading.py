@@ -1,0 +1,95 @@
+"""Runtime sessions for readers: the sessions of a project, and their events with all texts.
+
+A page of events stays small because a long text is only referred to. Whoever shows an event needs the text itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from fidelio.ledger import Ledger
+from fidelio.ledger.encoding import DELETED
+from fidelio.ledger.long_text import load_text
+from fidelio.ledger.model import Event, Session
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
+from fidelio.runtime.sessions import session_namespace
+from fidelio.runtime.tools.model import RuntimeContext
+
+_PAGE = 100
+# Keys of bodies whose value is a stored text; the text of the first two is JSON.
+_JSON_TEXTS = ("input", "result")
+_TEXTS = ("text", "summary_text")
+
+
+async def list_sessions(
+    context: RuntimeContext, project: str, *, ended: bool = False
+) -> AsyncIterator[tuple[Session, RuntimeRecord]]:
+    """The sessions of a project, newest first; those that have ended only if they are wanted."""
+    cursor: str | None = None
+    while True:
+        page = await context.ledger.sessions(kind="runtime", namespace=session_namespace(project), cursor=cursor, limit=_PAGE)
+        for session in page.items:
+            if session.status != DELETED and (ended or session.status != "terminated"):
+                yield session, RuntimeRecords().read(session.raw)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+async def find_newest_session(context: RuntimeContext, project: str, agent: str) -> Session | None:
+    """The newest session of an agent that can go on, without those that it has delegated to."""
+    async for session, record in list_sessions(context, project):
+        if record.agent == agent and record.agent_version and not (record.depth or record.is_archived):
+            return session
+    return None
+
+
+async def load_open_calls(context: RuntimeContext, session: str, *, until: int) -> list[Event]:
+    """The events of the calls without a result that were made up to an event."""
+    record = (await context.unit.load(session)).record
+    found: list[Event] = []
+    for call in record.wakes.open_calls:
+        if call.seq <= until:
+            found += await context.ledger.events(session, after=call.seq - 1, limit=1)
+    return found
+
+
+async def load_body(context: RuntimeContext, event: Event) -> dict[str, Any]:
+    """The body of an event with its texts: `content` as blocks, `input` and `result` as values. Images have no data."""
+    body, ledger = event.body, context.ledger
+    for key in _JSON_TEXTS:
+        if _is_stored(body.get(key)):
+            body[key] = _decode(await load_text(ledger, body[key]))
+    for key in _TEXTS:
+        if _is_stored(body.get(key)):
+            body[key] = await load_text(ledger, body[key])
+    if isinstance(body.get("content"), list):
+        body["content"] = [await _load_block(ledger, block) for block in body["content"] if isinstance(block, dict)]
+    return body
+
+
+def join_content(body: dict[str, Any]) -> str:
+    """The texts of a message; an image is named by its type."""
+    blocks = body.get("content") or ()
+    return "\n".join(block.get("text") or f"({block.get('media_type', 'image')})" for block in blocks)
+
+
+async def _load_block(ledger: Ledger, block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") == "image":
+        return {"type": "image", "media_type": (block.get("source") or {}).get("media_type", "image")}
+    text = await load_text(ledger, block["stored"]) if "stored" in block else block.get("text", "")
+    return {"type": "text", "text": text}
+
+
+def _is_stored(value: Any) -> bool:
+    return isinstance(value, dict) and "text" in value and "size" in value
+
+
+def _decode(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
