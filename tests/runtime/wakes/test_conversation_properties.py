@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fidelio.providers.model import TextBlock, ToolResultBlock, ToolUseBlock
-from fidelio.runtime.wakes.compaction import find_cut
+from fidelio.runtime.wakes.compaction import ask_for_summary, find_cut
 from fidelio.runtime.wakes.conversation import Conversation, ConversationReader, count_characters, load_conversation
 from tests.runtime.simulation.histories import (
     SESSION,
@@ -85,7 +85,7 @@ async def test_reading_on_gives_the_same_as_reading_anew(history: History, stops
 
 def is_cut_clean(conversation: Conversation, through: int) -> bool:
     """Whether no call is separated from its result."""
-    before = [part.block for part in conversation.parts if part.seq <= through]
+    before = [part.block for part in conversation.blocks if part.seq <= through]
     called = {block.id for block in before if isinstance(block, ToolUseBlock)}
     returned = {block.tool_use_id for block in before if isinstance(block, ToolResultBlock)}
     return called == returned
@@ -110,7 +110,7 @@ async def test_a_cut_never_separates_a_call_from_its_result(history: History, ro
 async def test_a_cut_keeps_what_fits_and_no_more_than_it_has_to(history: History, room: int) -> None:
     conversation = await read(history)
     through = find_cut(conversation, room)
-    kept = [part for part in conversation.parts if through is None or part.seq > through]
+    kept = [part for part in conversation.blocks if through is None or part.seq > through]
     size = sum(count_characters(part.block) for part in kept)
 
     # What is kept is too long only if no turn begins in it where it could be cut.
@@ -131,12 +131,27 @@ async def test_summaries_of_summaries_lose_nothing(parts: list[list[WakeShape]],
         assert cut > through
         # A summary contains what it was made from, and so what an earlier summary contained.
         name = f"summary {number}"
-        contents[name] = {str(part.block) for part in conversation.parts if part.seq <= cut}
+        contents[name] = {str(part.block) for part in conversation.blocks if part.seq <= cut}
         history.compact(cut, name)
         through = cut
 
-    found = {str(part.block) for part in (await read(history, after=through)).parts}
+    found = {str(part.block) for part in (await read(history, after=through)).blocks}
     for name in reversed(list(contents)):
         if str(TextBlock(name)) in found:
             found |= contents[name]
     assert {str(block) for block in history.blocks} <= found
+
+
+@proves("runtime.context-compaction")
+@given(HISTORIES, st.integers(0, 400))
+async def test_the_request_for_a_summary_is_one_that_vendors_accept(history: History, room: int) -> None:
+    conversation = await read(history)
+    through = find_cut(conversation, room)
+    if through is None:
+        return
+    older = Conversation(tuple(part for part in conversation.blocks if part.seq <= through))
+    messages = ask_for_summary(older)
+
+    assert list(find_conversation_problems(messages)) == []
+    assert messages[-1].role == "user"
+    assert flatten(messages)[:-1] == flatten(older.messages)

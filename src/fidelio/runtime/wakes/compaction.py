@@ -15,9 +15,9 @@ from fidelio.runtime.wakes.prompt import text_block
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 CHARACTERS_PER_TOKEN = 4
-# The part of the window that the conversation may fill, and what is kept of it word by word afterwards.
+# The part of the window that the conversation may fill, and what is retained of it word by word afterwards.
 FULL = 0.8
-KEPT = 0.3
+RETAINED = 0.3
 SUMMARY_TOKENS = 2_000
 _INSTRUCTION = (
     "The conversation is about to be shortened. Summarise everything before this message for your own later use: the task "
@@ -30,7 +30,7 @@ Request = Callable[[Prepared, ModelRequest, str], Awaitable[tuple[ModelReply, tu
 
 
 def estimate_tokens(prepared: Prepared, conversation: Conversation, reported: int) -> int:
-    """Tokens of the next request: what the vendor reported of the last one, or an estimate if that is higher."""
+    """Tokens of the next request: what the vendor reported of the last request, or an estimate if that is higher."""
     characters = prepared.fixed_characters + conversation.characters
     return max(reported, -(-characters // CHARACTERS_PER_TOKEN))
 
@@ -41,19 +41,19 @@ def find_cut(conversation: Conversation, room: int, *, after: int = 0) -> int | 
     The rest begins with a message of the user or a reply of the model, never with the result of a call that is cut off. What
     is up to `after` is a summary already.
     """
-    kept, cut = 0, None
-    for index in range(len(conversation.parts) - 1, 0, -1):
-        kept += count_characters(conversation.parts[index].block)
-        if kept > room and cut is not None:
+    retained, cut = 0, None
+    for index in range(len(conversation.blocks) - 1, 0, -1):
+        retained += count_characters(conversation.blocks[index].block)
+        if retained > room and cut is not None:
             break
-        if _is_boundary(conversation.parts, index) and conversation.parts[index - 1].seq > after:
-            cut = conversation.parts[index - 1].seq
+        if _is_boundary(conversation.blocks, index) and conversation.blocks[index - 1].seq > after:
+            cut = conversation.blocks[index - 1].seq
     return cut
 
 
-def _is_boundary(parts: tuple[Part, ...], index: int) -> bool:
+def _is_boundary(blocks: tuple[Part, ...], index: int) -> bool:
     """Whether a turn begins at a part: something else was before it, and no call is open there."""
-    before, part = parts[index - 1], parts[index]
+    before, part = blocks[index - 1], blocks[index]
     if part.seq == before.seq or isinstance(before.block, ToolUseBlock):
         return False
     if part.role == before.role:
@@ -62,27 +62,34 @@ def _is_boundary(parts: tuple[Part, ...], index: int) -> bool:
 
 
 async def compact(updates: WakeUpdates, prepared: Prepared, conversation: Conversation, wake: str, request: Request) -> bool:
-    """Shorten the conversation if the next request would fill the window; False if there was no need, or no way."""
+    """Shorten the conversation if the next request would fill the window; False if that is not needed or not possible."""
     window, wakes = prepared.info.window, updates.record.wakes
     if estimate_tokens(prepared, conversation, wakes.context_tokens) <= window * FULL:
         return False
-    through = find_cut(conversation, int(window * KEPT) * CHARACTERS_PER_TOKEN, after=wakes.compacted_seq)
+    through = find_cut(conversation, int(window * RETAINED) * CHARACTERS_PER_TOKEN, after=wakes.compacted_seq)
     if through is None:
         return False
-    older = Conversation(tuple(part for part in conversation.parts if part.seq <= through))
-    messages = (*older.messages, Message("user", (TextBlock(_INSTRUCTION),)))
-    asked = ModelRequest(
+    older = Conversation(tuple(part for part in conversation.blocks if part.seq <= through))
+    request_for_summary = ModelRequest(
         model=prepared.vendor_model,
         system=prepared.system,
-        messages=messages,
+        messages=ask_for_summary(older),
         # A vendor refuses calls in the conversation if no tool is declared.
         tools=prepared.declarations,
         max_tokens=min(SUMMARY_TOKENS, prepared.info.max_output),
         conversation=updates.loaded.id,
     )
-    reply, span = await request(prepared, asked, "summary")
+    reply, span = await request(prepared, request_for_summary, "summary")
     text = reply.text.strip() or "(The model gave no summary.)"
     stored = store_content([text_block(_OPENING + text)])
     body = {"through_seq": through, "messages": len(older.messages), "input": stored.content, "wake_id": wake}
     await updates.commit([*span, event(e.CONTEXT_COMPACTED, body, blobs=stored.digests)], blobs=stored.blobs)
     return True
+
+
+def ask_for_summary(older: Conversation) -> tuple[Message, ...]:
+    """The conversation with the instruction at its end. Two messages of the user in a row would be refused by some servers."""
+    messages, instruction = older.messages, TextBlock(_INSTRUCTION)
+    if messages[-1].role == "user":
+        return (*messages[:-1], Message("user", (*messages[-1].content, instruction)))
+    return (*messages, Message("user", (instruction,)))
