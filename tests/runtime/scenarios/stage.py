@@ -120,6 +120,8 @@ class Stage:
         self.sessions: list[str] = []
         self.requests: list[ModelRequest] = []
         self.scripts: dict[str, list[Reply]] = {}
+        # What sessions reply that the agent itself has begun.
+        self.children: list[Reply] = []
 
     async def open(self) -> None:
         """Open the ledger of the home; a second time it is as if another process went on."""
@@ -189,7 +191,7 @@ class Stage:
     async def answer(self, request: ModelRequest) -> ModelReply:
         """The reply of the model: the next one of the session's script, and then that it is done."""
         self.requests.append(request)
-        script = self.scripts.setdefault(request.conversation, [])
+        script = self.scripts.setdefault(request.conversation, list(self.children))
         reply = script.pop(0) if script else say("Done.")
         if isinstance(reply, ModelReply):
             return reply

@@ -166,7 +166,7 @@ TOOL_CALLS = (
     _row(
         "memory_write",
         _returns(content="A xylophone."),
-        records(e.MEMORY_WRITTEN),
+        records(e.MEMORY_CHANGED),
         target="session_state",
         content="A xylophone.",
     ),
