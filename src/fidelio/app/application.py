@@ -169,7 +169,7 @@ class Application:
         await work_until_idle(service.context, seconds, companion, wakes)
 
     async def host_runtime(self, on_text: Callable[[str, str], None] | None = None) -> None:
-        """Carry out the wakes of runtime sessions in this process until the application is closed, beside other workers."""
+        """Carry out the wakes of runtime sessions in this process until the application is closed."""
         from fidelio.app.runtime import host_runtime  # noqa: PLC0415  # brings the runtime, 80 ms
 
         await self._resources.enter_async_context(host_runtime(await self.runtime(), on_text))

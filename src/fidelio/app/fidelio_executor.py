@@ -242,7 +242,7 @@ async def _find_message(service: RuntimeService, turn: Turn) -> Event | None:
 
 
 async def _interrupt(service: RuntimeService, session: str, by: str) -> None:
-    """Interrupt the session, and give it a moment to stop. If it takes longer, any worker carries the interrupt out."""
+    """Interrupt the session, and wait a moment until it stops. If it takes longer, any worker carries the interrupt out."""
     try:
         (sent,) = await service.send(session, [{"type": e.USER_INTERRUPT}], by=by, channel="relayed")
         async with asyncio.timeout(_STOP_SECONDS):

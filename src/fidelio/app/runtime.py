@@ -41,7 +41,7 @@ def open_runtime(
 
 @asynccontextmanager
 async def host_runtime(service: RuntimeService, on_text: OnSessionText | None = None) -> AsyncIterator[Callable[[], bool]]:
-    """Carry out wakes in this process during the block. Yields a function that says whether one is under way."""
+    """Carry out wakes in this process during the block. Yields a function that says whether any is active."""
     async with keep_working(WakeRunner(service.context, on_text=on_text)) as worker:
         yield lambda: worker.is_busy
 
@@ -51,7 +51,7 @@ async def has_queued_wakes(ledger: Ledger) -> bool:
 
 
 async def start_worker_for_wakes(ledger: Ledger, settings: Settings) -> None:
-    """Start the background worker if a wake is queued and no process hosts this home. It ends at once if another one runs."""
+    """Start the background worker if a wake is queued and no process hosts this home. It ends at once if another worker runs."""
     if await has_queued_wakes(ledger) and not is_hosted(settings.home):
         own = settings.ledger == str(settings.home.ledger)
         spawn_worker(settings.home, ledger=None if own else settings.ledger)

@@ -94,4 +94,4 @@ GATE_OVERRIDDEN = "outcome.gate_overridden"
 
 AGENT_DEFINED = "agent.defined"
 LEARNING_CAPTURED = "learning.captured"
-MEMORY_WRITTEN = "memory.written"
+MEMORY_CHANGED = "memory.written"

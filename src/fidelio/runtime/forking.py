@@ -1,4 +1,4 @@
-"""Forks: a new session whose conversation is that of another one up to a wake, with another model or version if wanted.
+"""Forks: a new session whose conversation is that of another session up to a wake, with another model or version if wanted.
 
 The events of the conversation are copied in a single commit, so that the first request of the fork begins with exactly the
 messages of the source. The workspace is what it was after that wake, where a snapshot shows it, and otherwise what it is now.
@@ -36,7 +36,7 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.servers.listing import listing_document, load_listing
 from fidelio.runtime.sessions import NewAgentSession, SessionPlan, plan_session
 from fidelio.runtime.snapshots.snapshots import changes_workspace, run_to_end
-from fidelio.runtime.snapshots.store import AREA, AREAS, Manifest, SnapshotStore
+from fidelio.runtime.snapshots.store import AREA, AREAS, SnapshotManifest, SnapshotStore
 from fidelio.runtime.snapshots.tree import TreeLimits, TreeTooLarge
 from fidelio.runtime.snapshots.writing import copy_area, set_modes, write_tree
 from fidelio.runtime.specs import session_directory
@@ -67,7 +67,7 @@ class History(msgspec.Struct, frozen=True):
 async def fork_session(
     context: RuntimeContext, session: str, *, wake: str | None = None, model: str = "", version: int | None = None, by: str
 ) -> str:
-    """Begin a session with the conversation of another one up to the end of a wake, by default its last. Returns its id."""
+    """Begin a session with the conversation of another session up to the end of a wake, by default its last. Returns its id."""
     source = await context.unit.load(session)
     refuse_store(source)
     if not source.record.agent_version:
@@ -172,7 +172,7 @@ def _changes_workspace(event: Event) -> bool:
 
 
 def _fill(source: Path, target: Path, snapshot: str) -> None:
-    """Write the workspace, and the copy of the project if there is one, into the directory of the fork."""
+    """Write the workspace, and the copy of the project if it has any, into the directory of the fork."""
     store = SnapshotStore(source)
     manifest = store.load(snapshot) if snapshot else None
     areas = [area for area in AREAS if area == AREA or (source / MANIFEST).exists()]
@@ -188,7 +188,7 @@ def _fill(source: Path, target: Path, snapshot: str) -> None:
         raise UsageProblem(f"The workspace cannot be copied: {error.strerror}.", remedy=remedy) from error
 
 
-def _fill_area(source: Path, target: Path, area: str, store: SnapshotStore, manifest: Manifest | None) -> None:
+def _fill_area(source: Path, target: Path, area: str, store: SnapshotStore, manifest: SnapshotManifest | None) -> None:
     (target / area).mkdir(mode=0o755, exist_ok=True)
     if manifest is not None and area in manifest.trees:
         tree = manifest.trees[area]

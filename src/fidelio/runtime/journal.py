@@ -103,7 +103,7 @@ def _describe_begun(call: ToolCall, name: str, arguments: Any) -> tuple[tuple[Ne
 def _describe_begin(
     call: ToolCall, name: str, arguments: Any, approval: ApprovalRecord | None
 ) -> tuple[NewEvent, tuple[bytes, ...]]:
-    """The event that a call begins. That a model has asked for it is on record already, so only its span begins."""
+    """The event that a call begins. That a model wants it is on record already, so only its span begins."""
     if not call.wake:
         return _describe_use(call, name, arguments, approval)
     allowed = {} if approval is None else {"request": approval.request, "allowed_by": approval.by}

@@ -45,7 +45,7 @@ class SkillRoot(msgspec.Struct, frozen=True):
 
 
 class ActivityStatus(msgspec.Struct, frozen=True):
-    """What the ledger says about a workflow or one of its activities. `citation` is the id of the event that shows it."""
+    """What the ledger says about a workflow or an activity of it. `citation` is the id of the event that shows it."""
 
     is_completed: bool
     reason: str

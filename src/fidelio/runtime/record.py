@@ -118,7 +118,7 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshots: SnapshotRecord = SnapshotRecord()
 
     def find_approval(self, digest: str, tool_use: str) -> ApprovalRecord | None:
-        """The approval of a call. Each call of a model has its own, also if it asks for the same as another one."""
+        """The approval of a call. Each call of a model has its own, also if it asks for the same as another call."""
         same = (approval for approval in self.approvals.values() if approval.digest == digest)
         return next((approval for approval in same if approval.tool_use == tool_use), None)
 
@@ -172,7 +172,7 @@ def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
 
 
 def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    """The conversation is that of another session. Nothing of it is under way, waits or counts against the budgets here."""
+    """The conversation is that of another session. Nothing of it is active, waits or counts against the budgets here."""
     fresh = WakeRecord(last=event.body.get("wake_id", ""), processed_seq=event.seq, stop_reason="end_turn")
     shortened = {name: getattr(record.wakes, name) for name in ("compacted_seq", "compacted_messages")}
     return replace(record, wakes=replace(fresh, **shortened), snapshots=SnapshotRecord())
@@ -330,7 +330,7 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.STATUS_IDLE: _idle,
     e.STATUS_RESCHEDULED: _set_status("rescheduling"),
 }
-_PARTS: tuple[dict[str, Fold], ...] = (
+_FOLD_TABLES: tuple[dict[str, Fold], ...] = (
     _OWN_FOLDS,
     {type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
     {type_: _in_wakes(change) for type_, change in {**WAKE_FOLDS, **SHARED_WAKE_FOLDS}.items()},
@@ -340,7 +340,8 @@ _PARTS: tuple[dict[str, Fold], ...] = (
 )
 # An event may change several parts, each by a fold of its own.
 _FOLDS: dict[str, tuple[Fold, ...]] = {
-    type_: tuple(part[type_] for part in _PARTS if type_ in part) for type_ in {key for part in _PARTS for key in part}
+    type_: tuple(table[type_] for table in _FOLD_TABLES if type_ in table)
+    for type_ in dict.fromkeys(type_ for table in _FOLD_TABLES for type_ in table)
 }
 
 

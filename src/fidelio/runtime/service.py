@@ -111,7 +111,7 @@ class RuntimeService:
         return await describe_session(self.context, session)
 
     def follow(self, session: str, after: int = 0) -> AsyncIterator[Event]:
-        """Yield the events of a session, then every new one as it is committed by any process."""
+        """Yield the events of a session, then every new event as it is committed by any process."""
         return self.context.ledger.follow(session, after=after)
 
     async def archive_session(self, session: str, *, by: str) -> None:
@@ -127,7 +127,7 @@ class RuntimeService:
         await self.context.unit.update(session, archive)
 
     async def fork(self, session: str, *, wake: str | None = None, model: str = "", version: int | None = None, by: str) -> str:
-        """Begin a session with the conversation of another one up to the end of a wake, by default its last; returns its id.
+        """Begin a session with the conversation of another session up to a wake, by default its last; returns its id.
 
         `model` and `version` of the agent may differ. The source stays as it is.
         """
@@ -146,7 +146,7 @@ class RuntimeService:
         return await list_snapshots(self.context, session)
 
     async def diff_snapshot(self, session: str, snapshot: str, other: str | None = None) -> dict[str, Any]:
-        """What has changed from a snapshot to another one, or to the present state: `changes` of `path` and `kind`."""
+        """What has changed from a snapshot to another, or to the present state: `changes` of `path` and `kind`."""
         return await diff_snapshot(self.context, session, snapshot, other)
 
     async def restore_snapshot(self, session: str, snapshot: str, *, by: str, discard: bool = False) -> dict[str, Any]:

@@ -111,7 +111,7 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
 
 
 def _check_price(context: RuntimeContext, model: str, usd: float | None) -> None:
-    """Refuse a limit in money for a model whose price nobody has set: it could not be kept."""
+    """Refuse a limit in money for a model whose price nobody has set: nobody could check it."""
     if usd and context.ports.models.describe(model).price is None:
         raise UsageProblem(
             f"The price of the model {model} is not known, so a limit of {usd:g} US dollars cannot be kept.",

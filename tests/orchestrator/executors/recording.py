@@ -77,6 +77,9 @@ class RecordingReporter:
         if self.most_bytes is not None and self.bytes > self.most_bytes:
             raise LimitReached("Too much output.", reason="limit.output_bytes")
 
+    async def wait_for(self, request: str) -> None:
+        raise AssertionError(f"no other session asks anything here: {request}")
+
     async def ask(self, question: AgentQuestion) -> Reply:
         self.questions.append(question)
         self._changed.set()

@@ -52,7 +52,7 @@ async def test_a_note_is_appended_and_the_rest_of_the_file_stays(bench: MemoryBe
     assert (stored["previousVersionId"], stored["mode"]) == (before.version_id, "append")
     assert stored["outcomeEvaluation"]["status"] == "missing_outcome"
     (promoted,) = await bench.events(session, e.PROMOTED)
-    (noted,) = await bench.events(session, e.MEMORY_WRITTEN)
+    (noted,) = await bench.events(session, e.MEMORY_CHANGED)
     assert promoted.body["version_id"] == noted.body["version_id"] == stored["versionId"]
 
 

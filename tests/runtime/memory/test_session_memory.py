@@ -92,7 +92,7 @@ async def test_a_version_says_when_how_and_in_which_wake_it_came(bench: MemoryBe
         "wakeId": "wake_7",
         "preview": "one two",
     }
-    (event,) = await bench.events(session, e.MEMORY_WRITTEN)
+    (event,) = await bench.events(session, e.MEMORY_CHANGED)
     assert event.body["version_id"] == stored["versionId"]
     assert event.body["wake_id"] == "wake_7"
 

@@ -6,7 +6,7 @@ import pytest
 
 from fidelio.providers.model import ModelInfo, ModelReply, ModelRequest, Price
 from fidelio.runtime import events as e
-from fidelio.runtime.wakes.rules import MAX_EXTENSIONS, MAX_TURNS
+from fidelio.runtime.wakes.rules import MAX_EXTENSIONS, TURN_LIMIT
 from tests.runtime.wakes.support import (
     open_runtime,
     replies,
@@ -61,7 +61,7 @@ async def test_a_used_up_budget_stops_before_the_next_request(tmp_path: Path) ->
         record = await runtime.record(session)
         assert record.wakes.stop_reason == "budget_reached"
         used = len(runtime.requests)
-        assert 0 < used < MAX_TURNS
+        assert 0 < used < TURN_LIMIT
         await runtime.tell(session, "Go on.")
         await runtime.work()
         assert len(runtime.requests) == used
@@ -74,7 +74,7 @@ async def test_a_wake_has_a_limit_of_turns_and_goes_on_in_another_ten_times(tmp_
         await runtime.tell(session, "Loop.")
         await runtime.work(most=200)
 
-        assert len(runtime.requests) == MAX_TURNS * (MAX_EXTENSIONS + 1)
+        assert len(runtime.requests) == TURN_LIMIT * (MAX_EXTENSIONS + 1)
         record = await runtime.record(session)
         assert record.status == "idle"
         (idle,) = await runtime.events(session, e.STATUS_IDLE)

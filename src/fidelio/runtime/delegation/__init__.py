@@ -1,1 +1,1 @@
-"""Delegation: an agent gives a bounded task to a session of its own, which works beside it and has at most its rights."""
+"""Delegation: an agent gives a bounded task to a session of its own, which works in parallel and has at most its rights."""

@@ -11,7 +11,7 @@ MAX_CHILDREN = 8
 
 
 def check_family(record: RuntimeRecord, children: int) -> None:
-    """Refuse a child that would be too deep, or one too many."""
+    """Refuse a child that would be too deep, or more than a session may have."""
     if record.depth >= MAX_DEPTH:
         raise ToolRefused(
             f"This session is {record.depth} levels below the first one, the most that is allowed.",

@@ -123,7 +123,7 @@ def _build_events(call: ToolCall, memory: WorkspaceMemory, new: NewVersion, mode
         **({"wake_id": call.wake} if call.wake else {}),
     }
     yield event(e.PROMOTED, {"source_path": "", "restored_from": "", "target_path": version.target_path, **facts})
-    yield event(e.MEMORY_WRITTEN, {"target": TARGET, "mode": mode, "size": version.size_bytes, **facts})
+    yield event(e.MEMORY_CHANGED, {"target": TARGET, "mode": mode, "size": version.size_bytes, **facts})
 
 
 def _describe_change(memory: WorkspaceMemory, text: str) -> Iterator[str]:

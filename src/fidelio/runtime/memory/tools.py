@@ -152,7 +152,7 @@ async def _write(call: ToolCall, arguments: WriteMemory, _: Preparation) -> Tool
         "contentHash": version.content_hash,
         "content": new.text,
     }
-    return ToolResult(output=output, events=(event(e.MEMORY_WRITTEN, body),), documents=new.build_documents(version))
+    return ToolResult(output=output, events=(event(e.MEMORY_CHANGED, body),), documents=new.build_documents(version))
 
 
 def _check_own_session(call: ToolCall, session: str | None) -> None:

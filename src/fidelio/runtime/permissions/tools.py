@@ -14,8 +14,8 @@ from fidelio.runtime.tools.parameters import EmptyParameters, PermissionsCheck
 async def _check(call: ToolCall, arguments: PermissionsCheck, _: Preparation) -> ToolResult:
     live = await _see_shell(call)
     now = call.context.clock()
-    given, pressure = arguments.toolArgs or {}, await _find_pressure(call)
-    output = check_call(arguments.toolName, given, call.record, live, call.tools, now=now, pressure=pressure)
+    planned, pressure = arguments.toolArgs or {}, await _find_pressure(call)
+    output = check_call(arguments.toolName, planned, call.record, live, call.tools, now=now, pressure=pressure)
     return ToolResult(output=output)
 
 

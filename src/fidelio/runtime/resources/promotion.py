@@ -50,7 +50,7 @@ async def prepare_promotion(call: ToolCall, arguments: PromoteResource) -> Prepa
 
 async def promote(call: ToolCall, arguments: PromoteResource, preparation: Preparation) -> ToolResult:
     source = read_session_path(arguments.sourcePath)
-    verdict = await _pass_gate(call, arguments.requireOutcomePass)
+    verdict = await _require_open_gate(call, arguments.requireOutcomePass)
     draft = await read_session_file(call, source)
     if draft.digest != preparation.bound["contentDigest"]:
         raise ToolRefused(
@@ -76,7 +76,7 @@ async def prepare_restoring(call: ToolCall, arguments: RestoreVersion) -> Prepar
 
 
 async def restore(call: ToolCall, arguments: RestoreVersion, preparation: Preparation) -> ToolResult:
-    verdict = await _pass_gate(call, arguments.requireOutcomePass)
+    verdict = await _require_open_gate(call, arguments.requireOutcomePass)
     substrate = await open_substrate(call)
     version = await load_version(substrate, arguments.versionId)
     current = await _load_bound(substrate, preparation)
@@ -99,7 +99,7 @@ async def load_version(substrate: Substrate, version_id: str) -> Version:
 
 
 async def _prepare_gated(call: ToolCall, arguments: PromoteResource | RestoreVersion, prepared: Preparation) -> Preparation:
-    """Refuse what the gate does not let pass, and let the person who is asked see the outcomes."""
+    """Refuse what the gate forbids, and show the outcomes to the person who decides."""
     digest = digest_call(call.definition.name, msgspec.to_builtins(arguments), call.record, prepared)
     own = call.record.find_approval(digest, call.tool_use)
     # Its own request must not block it: the gate would never open.
@@ -117,7 +117,7 @@ async def _prepare_gated(call: ToolCall, arguments: PromoteResource | RestoreVer
     return replace(prepared, about=(*outcomes, *prepared.about))
 
 
-async def _pass_gate(call: ToolCall, requires: bool | None) -> dict[str, Any]:
+async def _require_open_gate(call: ToolCall, requires: bool | None) -> dict[str, Any]:
     """Check the gate again when the write is carried out, from what is committed then; its own approval is used up."""
     is_busy, now = await is_shell_busy(call), call.context.clock()
     check_gate(call.record, shell_busy=is_busy, request=call.id, requires=requires, tools=call.tools, now=now)

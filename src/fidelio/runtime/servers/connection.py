@@ -47,7 +47,7 @@ class ServerConnection:
         return {tool["name"] for tool in self.listed if isinstance(tool, dict) and isinstance(tool.get("name"), str)}
 
     async def connect(self) -> None:
-        """Shake hands and list the tools. Raises `ToolRefused`."""
+        """Initialize the connection and list the tools. Raises `ToolRefused`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._request("initialize", protocolVersion=REVISION, capabilities={}, clientInfo=_CLIENT)
@@ -105,7 +105,7 @@ class Connections:
         self._open: dict[str, asyncio.Task[ServerConnection]] = {}
 
     async def connect(self, name: str) -> ServerConnection:
-        """The connection to a server, opened if there is none. Raises `ToolRefused` and `VaultProblem`."""
+        """The connection to a server, which is made if there is none. Raises `ToolRefused` and `VaultProblem`."""
         if name not in self._open:
             self._open[name] = asyncio.create_task(self._connect(name))
         try:

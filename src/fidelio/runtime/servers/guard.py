@@ -66,7 +66,7 @@ def _start(command: list[str]) -> int:
 
 
 def _release_streams() -> None:
-    """Leave the streams to the server: the worker has to see their end when the server ends."""
+    """Close our copies of the server's streams: the worker has to see their end when the server ends."""
     empty = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(empty, stream)

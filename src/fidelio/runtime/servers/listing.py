@@ -106,7 +106,7 @@ def _parse(raw: Any) -> ListedTool | None:
 
 
 def _make_name(server: str, tool: str, names: set[str]) -> str:
-    """A name that all vendors take and no other tool has."""
+    """A name that all vendors accept and no other tool has."""
     name = _FOREIGN.sub("_", f"{PREFIX}{server}__{tool}")
     if len(name) <= MAX_NAME and name not in names:
         return name
@@ -115,7 +115,7 @@ def _make_name(server: str, tool: str, names: set[str]) -> str:
 
 
 def check_schema(tool: ListedTool) -> ListedTool:
-    """Note whether the tool can be declared: a vendor refuses the whole request for a schema that it does not take.
+    """Note whether the tool can be declared: a vendor refuses the whole request for a schema that it does not accept.
 
     It may wait for another process.
     """

@@ -52,7 +52,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerProcess:
-    """A running server. A `Transport` of `fidelio.mcp_client`, for one request at a time."""
+    """A running server. A `Transport` of `fidelio.mcp_client`, for requests in sequence."""
 
     def __init__(self, launch: Launch, child: asyncio.subprocess.Process, control: int) -> None:
         self._launch, self._child, self._control = launch, child, control

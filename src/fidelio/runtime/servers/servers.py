@@ -93,7 +93,7 @@ class _Lister:
         return await asyncio.gather(*map(self._ask, names))
 
     async def _ask(self, name: str) -> list[Any] | str:
-        """What a server lists, or why it cannot be asked."""
+        """What a server lists, or why it cannot be used."""
         try:
             connection = await self._connections.connect(name)
         except (ToolRefused, VaultProblem) as error:

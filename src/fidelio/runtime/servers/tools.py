@@ -1,4 +1,4 @@
-"""The tools of MCP servers as tools of a session: their definitions, how a call is carried out, and how they are opened.
+"""The tools of MCP servers as tools of a session: their definitions, their calls, and the group that shows them.
 
 Whatever a server says of its tools, they ask a person, unless the definition of the agent allows them by name. A call is
 validated against the stored schema before a person is asked.
@@ -63,18 +63,18 @@ class ServerTool:
         )
         return definition, Implementation(self._run, self._prepare)
 
-    async def _prepare(self, _: ToolCall, given: ServerArguments) -> Preparation:
+    async def _prepare(self, _: ToolCall, passed: ServerArguments) -> Preparation:
         if (connection := self._connections.find(self._server)) is not None:
             self._check_listed(connection)
-        await _check_arguments(self._tool, given.arguments)
+        await _check_arguments(self._tool, passed.arguments)
         about = f"It is the tool {self._tool.tool!r} of the MCP server {self._server}, {_describe_server(self._definition)}."
         return Preparation(bound={"mcp": compute_origin(self._definition)}, about=(about,))
 
-    async def _run(self, _: ToolCall, given: ServerArguments, __: Preparation) -> ToolResult:
+    async def _run(self, _: ToolCall, passed: ServerArguments, __: Preparation) -> ToolResult:
         connection = await self._connections.connect(self._server)
         self._check_listed(connection)
         try:
-            result = await connection.call(self._tool.tool, given.arguments)
+            result = await connection.call(self._tool.tool, passed.arguments)
         except ToolRefused as error:
             if error.reason != "mcp_error":
                 await self._connections.drop(self._server)
@@ -167,8 +167,8 @@ def build_open(tools: Sequence[tuple[str, ListedTool]]) -> ExtraTool:
     definition = msgspec.structs.replace(DEFINITIONS[OPEN], parameters=ServerArguments)
     own = META_IMPLEMENTATIONS[OPEN]
 
-    async def open_group(call: ToolCall, given: ServerArguments, preparation: Preparation) -> ToolResult:
-        wanted = read_arguments(OPEN, ToolsOpen, given.arguments)
+    async def open_group(call: ToolCall, passed: ServerArguments, preparation: Preparation) -> ToolResult:
+        wanted = read_arguments(OPEN, ToolsOpen, passed.arguments)
         found = [tool for server, tool in tools if wanted.group in (GROUP, f"{PREFIX}{server}", tool.name)]
         if not found:
             return await own.run(call, wanted, preparation)

@@ -45,7 +45,7 @@ class SnapshotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def describe_restored(record: SnapshotRecord) -> list[str]:
-    """What the agent is told when a person has restored its workspace since its last wake."""
+    """The lines for an agent whose workspace a person has restored since its last wake."""
     if not record.restored:
         return []
     entry = record.find(record.restored)

@@ -86,7 +86,7 @@ async def _stop_sandbox(context: RuntimeContext, session: LoadedRuntime) -> None
 
 @asynccontextmanager
 async def _hold_session(context: RuntimeContext, session: str) -> AsyncIterator[Assignment]:
-    """Hold the lease of the session's wakes. Raises `UsageProblem` while one runs."""
+    """Hold the lease of the session's wakes. Raises `UsageProblem` while a wake runs."""
     assignment = await _claim(context, session)
     try:
         record = require_active(await context.unit.load(session))

@@ -20,10 +20,10 @@ from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.snapshots.record import ANY_TOOL, MAX_SNAPSHOTS, SnapshotEntry
-from fidelio.runtime.snapshots.store import AREA, AREAS, Manifest, SnapshotStore
+from fidelio.runtime.snapshots.store import AREA, AREAS, SnapshotManifest, SnapshotStore
 from fidelio.runtime.snapshots.tree import (
     MAX_BYTES,
-    Tree,
+    FileTree,
     TreeEntry,
     TreeLimits,
     TreeTooLarge,
@@ -99,8 +99,10 @@ def _create(directory: Path, record: RuntimeRecord, limits: TreeLimits, restorin
     }
 
 
-def _prune(store: SnapshotStore, record: RuntimeRecord, newest: Manifest, restoring: str, limits: TreeLimits) -> list[str]:
-    """Remove snapshots beyond the limits, but never the newest and the one that is about to be restored."""
+def _prune(
+    store: SnapshotStore, record: RuntimeRecord, newest: SnapshotManifest, restoring: str, limits: TreeLimits
+) -> list[str]:
+    """Remove snapshots beyond the limits, but neither the newest nor what is about to be restored."""
     known = [entry for entry in record.snapshots.snapshots if entry.id != newest.id]
     bound = _bound_store(limits)
     # Equal files are stored once, so the sum is at least what is stored.
@@ -149,7 +151,7 @@ def describe_entry(entry: SnapshotEntry) -> dict[str, Any]:
 
 
 async def diff_snapshot(context: RuntimeContext, session: str, snapshot: str, other: str | None = None) -> dict[str, Any]:
-    """What has changed from a snapshot to another one, or to the present state."""
+    """What has changed from a snapshot to another, or to the present state."""
     loaded = await context.unit.load(session)
     refuse_store(loaded)
     for name in (snapshot, other):
@@ -182,7 +184,7 @@ def _show_path(area: str, entry: TreeEntry) -> str:
     return f"{WORKSPACE}/{inside}{'/' if entry.kind == 'directory' else ''}"
 
 
-def _read_present(directory: Path, before: Manifest, limits: TreeLimits) -> dict[str, Tree]:
+def _read_present(directory: Path, before: SnapshotManifest, limits: TreeLimits) -> dict[str, FileTree]:
     """The present state of the areas of a snapshot; only files that may differ are read."""
     trees = {}
     try:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from fidelio.errors import UsageProblem
 from fidelio.runtime.project.copying import COPY
 from fidelio.runtime.project.host_files import CHUNK
-from fidelio.runtime.snapshots.tree import Tree, TreeEntry, TreeLimits, TreeTooLarge, list_tree, read_contents
+from fidelio.runtime.snapshots.tree import FileTree, TreeEntry, TreeLimits, TreeTooLarge, list_tree, read_contents
 from fidelio.sandbox.directory import empty_directory
 from fidelio.sandbox.model import PROJECT, RUNTIME_LINK, SUBSTRATE, WORKSPACE
 
@@ -37,11 +37,11 @@ _ID = re.compile(r"snap_[0-9a-z]{1,40}")
 _SUFFIX = ".snapshot"
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot. `trees` by area; an area that was too large is in `without`, with the reason."""
 
     id: str
-    trees: dict[str, Tree]
+    trees: dict[str, FileTree]
     without: dict[str, str] = {}
 
     @property
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def unreadable(self) -> int:
         return sum(tree.unreadable for tree in self.trees.values())
 
-    def is_same(self, other: Manifest) -> bool:
+    def is_same(self, other: SnapshotManifest) -> bool:
         """Whether both have the same files, whatever their times are."""
         return self.without == other.without and _list_contents(self) == _list_contents(other)
 
@@ -68,11 +68,11 @@ class SnapshotStore:
         self._directory = directory
         self._path = directory / STORE
 
-    def create(self, snapshot: str, limits: TreeLimits, previous: Manifest | None) -> Manifest:
+    def create(self, snapshot: str, limits: TreeLimits, previous: SnapshotManifest | None) -> SnapshotManifest:
         """Store a snapshot of the present state. Raises `TreeTooLarge` if the workspace itself is too large, and OSError."""
         (self._path / _BLOBS).mkdir(mode=0o700, parents=True, exist_ok=True)
         at = self._read_time()
-        trees: dict[str, Tree] = {}
+        trees: dict[str, FileTree] = {}
         without: dict[str, str] = {}
         for area in self._find_areas():
             known = previous.trees[area].find_settled() if previous and area in previous.trees else {}
@@ -84,18 +84,18 @@ class SnapshotStore:
                 if area == AREA:
                     raise
                 without[area] = str(problem)
-        manifest = Manifest(id=snapshot, trees=trees, without=without)
+        manifest = SnapshotManifest(id=snapshot, trees=trees, without=without)
         self._save(manifest)
         return manifest
 
-    def rename(self, manifest: Manifest, snapshot: str) -> Manifest:
-        """Store a snapshot under the id of another one with the same files. Its times are newer, so fewer files are read."""
+    def rename(self, manifest: SnapshotManifest, snapshot: str) -> SnapshotManifest:
+        """Store a snapshot under the id of another with the same files. Its times are newer, so fewer files are read."""
         renamed = replace(manifest, id=snapshot)
         self._save(renamed)
         self._manifest(manifest.id).unlink()
         return renamed
 
-    def load(self, snapshot: str) -> Manifest:
+    def load(self, snapshot: str) -> SnapshotManifest:
         """Raises `UsageProblem` if it is not stored, or cannot be read."""
         if not _ID.fullmatch(snapshot):
             raise UsageProblem(f"{snapshot!r:.80} is not a snapshot.", remedy="List the snapshots of the session.")
@@ -105,7 +105,7 @@ class SnapshotStore:
             remedy = "Choose another snapshot of the session."
             raise UsageProblem(f"The snapshot {snapshot} is not on this machine, or damaged.", remedy=remedy) from error
 
-    def find(self, snapshot: str) -> Manifest | None:
+    def find(self, snapshot: str) -> SnapshotManifest | None:
         """The snapshot, None if it cannot be used."""
         try:
             return self.load(snapshot)
@@ -169,7 +169,7 @@ class SnapshotStore:
             draft.unlink(missing_ok=True)
         return digest.digest()
 
-    def _save(self, manifest: Manifest) -> None:
+    def _save(self, manifest: SnapshotManifest) -> None:
         draft = self._path / f".{manifest.id}"
         draft.write_bytes(_ENCODER.encode(manifest))
         draft.replace(self._manifest(manifest.id))
@@ -204,11 +204,11 @@ class SnapshotStore:
         return clock.lstat().st_ctime_ns
 
 
-def _list_files(manifest: Manifest) -> Iterator[TreeEntry]:
+def _list_files(manifest: SnapshotManifest) -> Iterator[TreeEntry]:
     return (entry for tree in manifest.trees.values() for entry in tree.entries if entry.kind == "file")
 
 
-def _list_contents(manifest: Manifest) -> dict[tuple[str, bytes], tuple[str, int, bytes]]:
+def _list_contents(manifest: SnapshotManifest) -> dict[tuple[str, bytes], tuple[str, int, bytes]]:
     return {
         (area, entry.path): (entry.kind, entry.mode, entry.content)
         for area, tree in manifest.trees.items()
@@ -217,4 +217,4 @@ def _list_contents(manifest: Manifest) -> dict[tuple[str, bytes], tuple[str, int
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Manifest)
+_DECODER = msgspec.msgpack.Decoder(SnapshotManifest)

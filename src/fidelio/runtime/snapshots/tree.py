@@ -48,7 +48,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True):
         return (self.kind, self.mode, self.content) == (other.kind, other.mode, other.content)
 
 
-class Tree(msgspec.Struct, frozen=True):
+class FileTree(msgspec.Struct, frozen=True):
     """The entries of a directory, each after the directory that it is in. `unreadable` counts what could not be read.
 
     `at` is the time of the file system, in nanoseconds, before the listing began.
@@ -101,7 +101,7 @@ Store = Callable[[Iterator[bytes]], bytes]
 NO_FILES: Mapping[bytes, TreeEntry] = {}
 
 
-def list_tree(path: Path, limits: TreeLimits, *, without: frozenset[str] = frozenset(), at: int = 0) -> Tree:
+def list_tree(path: Path, limits: TreeLimits, *, without: frozenset[str] = frozenset(), at: int = 0) -> FileTree:
     """List a directory with everything in it, but without its entries named in `without`. Digests are not computed.
 
     Raises `TreeTooLarge`, and OSError if the directory itself cannot be read.
@@ -118,7 +118,7 @@ def list_tree(path: Path, limits: TreeLimits, *, without: frozenset[str] = froze
                 found.append(entry)
                 if entry.kind == "directory":
                     pending.append(os.fsdecode(entry.path))
-    return Tree(tuple(found), unreadable, at)
+    return FileTree(tuple(found), unreadable, at)
 
 
 def _list_directory(host: HostDirectory, directory: str, limits: TreeLimits, without: frozenset[str]) -> list[TreeEntry] | None:
@@ -170,7 +170,7 @@ def _find_kind(mode: int) -> Kind | None:
     return kinds.get(stat.S_IFMT(mode))
 
 
-def read_contents(path: Path, tree: Tree, known: Mapping[bytes, TreeEntry], limits: TreeLimits, store: Store) -> Tree:
+def read_contents(path: Path, tree: FileTree, known: Mapping[bytes, TreeEntry], limits: TreeLimits, store: Store) -> FileTree:
     """Read the files of a tree that differ from `known`, and add the digests of all. Raises `TreeTooLarge`."""
     entries: list[TreeEntry] = []
     unreadable = tree.unreadable
@@ -185,7 +185,7 @@ def read_contents(path: Path, tree: Tree, known: Mapping[bytes, TreeEntry], limi
                 entries.append(read)
             else:
                 unreadable += 1
-    return Tree(tuple(entries), unreadable, tree.at)
+    return FileTree(tuple(entries), unreadable, tree.at)
 
 
 def _read_file(host: HostDirectory, entry: TreeEntry, limits: TreeLimits, store: Store) -> TreeEntry | None:
@@ -218,7 +218,7 @@ def compute_digest(chunks: Iterator[bytes]) -> bytes:
     return digest.digest()
 
 
-def compare_trees(before: Tree, after: Tree) -> Iterator[tuple[TreeEntry, ChangeKind]]:
+def compare_trees(before: FileTree, after: FileTree) -> Iterator[tuple[TreeEntry, ChangeKind]]:
     """The entries that differ, in the order of their paths."""
     old = {entry.path: entry for entry in before.entries}
     new = {entry.path: entry for entry in after.entries}

@@ -1,4 +1,4 @@
-"""Writes the tree of a snapshot: into a new directory, or in the place of what a workspace has now.
+"""Writes the tree of a snapshot: into a new directory, or instead of what a workspace has now.
 
 A state is complete beside the workspace before anything of the workspace is moved. The directory of the workspace itself stays,
 because sandboxes mount it, and so do the directories in it at which others are mounted.
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fidelio.runtime.project.host_files import CHUNK, HostDirectory
-from fidelio.runtime.snapshots.store import AREAS, Manifest, SnapshotStore
-from fidelio.runtime.snapshots.tree import Tree, TreeEntry, TreeLimits, list_tree
+from fidelio.runtime.snapshots.store import AREAS, SnapshotManifest, SnapshotStore
+from fidelio.runtime.snapshots.tree import FileTree, TreeEntry, TreeLimits, list_tree
 from fidelio.sandbox.directory import host_uid, share
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -21,8 +21,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 ReadContent = Callable[[TreeEntry], Iterator[bytes]]
 
 
-def restore(directory: Path, store: SnapshotStore, manifest: Manifest) -> None:
-    """Make the areas of a snapshot what they were. Raises `UsageProblem` before anything is changed if one is damaged."""
+def restore(directory: Path, store: SnapshotStore, manifest: SnapshotManifest) -> None:
+    """Make the areas of a snapshot what they were. Raises `UsageProblem` before anything is changed if a content is damaged."""
     staged, replaced = store.create_staging(), store.create_staging()
     for area, tree in manifest.trees.items():
         (staged / area).mkdir(mode=0o700)
@@ -37,7 +37,7 @@ def restore(directory: Path, store: SnapshotStore, manifest: Manifest) -> None:
     store.remove_staging(replaced)
 
 
-def write_tree(target: Path, tree: Tree, read: ReadContent) -> None:
+def write_tree(target: Path, tree: FileTree, read: ReadContent) -> None:
     """Write a tree into an empty directory. Its directories stay writable until `set_modes`."""
     with HostDirectory(target) as host:
         for entry in tree.entries:
@@ -61,8 +61,8 @@ def _write_entry(directory: int, name: str, entry: TreeEntry, read: ReadContent)
             os.utime(handle, ns=(entry.stamp[0], entry.stamp[0]))
 
 
-def set_modes(target: Path, tree: Tree) -> None:
-    """Give the directories of a tree their modes, the innermost first: some cannot be entered afterwards."""
+def set_modes(target: Path, tree: FileTree) -> None:
+    """Set the modes of the directories of a tree, the innermost first: some cannot be entered afterwards."""
     with HostDirectory(target) as host:
         for entry in reversed(tree.entries):
             if entry.kind == "directory":
@@ -89,8 +89,8 @@ def _make_movable(directory: int, name: str) -> None:
         os.chmod(name, 0o700, dir_fd=directory)
 
 
-def copy_area(source: Path, target: Path, limits: TreeLimits, without: frozenset[str]) -> Tree:
-    """Copy a directory that an agent has filled into an empty one. Raises `TreeTooLarge`, and OSError.
+def copy_area(source: Path, target: Path, limits: TreeLimits, without: frozenset[str]) -> FileTree:
+    """Copy a directory that an agent has filled into an empty directory. Raises `TreeTooLarge`, and OSError.
 
     As with `write_tree`, the directories of the copy get their modes afterwards.
     """

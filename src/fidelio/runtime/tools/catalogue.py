@@ -72,8 +72,8 @@ def resolve_call(
     """Find the tool and validate the arguments. `tools` are those that the caller has, `extra` those of this session alone."""
     if tool in extra:
         own, implementation = extra[tool]
-        given = read_arguments(tool, own.parameters, {"arguments": dict(arguments)})
-        return ResolvedCall(tool, given, own, given, implementation, own.read_only)
+        checked = read_arguments(tool, own.parameters, {"arguments": dict(arguments)})
+        return ResolvedCall(tool, checked, own, checked, implementation, own.read_only)
     definition = DEFINITIONS.get(tool) if tool in tools else None
     if definition is None:
         raise ToolRefused(

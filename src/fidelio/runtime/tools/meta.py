@@ -1,7 +1,7 @@
 """The tools by which a model reaches the tools that are not declared to it: `tools_open` and `tool_call`.
 
 The list of declared tools never changes within a session, because vendors cache a conversation by its beginning. So the core
-tools are declared, and the others are shown as text when a group is opened.
+tools are declared, and the others are shown as text when a group is declared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fidelio.runtime.tools.meta_definitions import CALL, META_NAMES, OPEN, ToolC
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolDefinition, ToolResult
 from fidelio.toolkit import input_schema
 
-# What most work needs; the rest is opened by group.
+# What most work needs; the rest is declared by group.
 CORE = (
     *("read", "write", "edit", "glob", "grep", "bash", "shell_run", "shell_exec", "shell_wait"),
     *("memory_write", "retrieval_search", "outcome_evaluate"),
@@ -34,8 +34,8 @@ def declare_tools(
         names: Iterable[str] = (name for name in DEFINITIONS if name in tools and name not in META_NAMES)
         return (*(declare(DEFINITIONS[name]) for name in names), *extra.values())
     core = [declare(DEFINITIONS[name]) for name in CORE if name in tools]
-    opened = declare(DEFINITIONS[OPEN])
-    listed = msgspec.structs.replace(opened, description=f"{opened.description} {describe_groups(tools)}")
+    declared = declare(DEFINITIONS[OPEN])
+    listed = msgspec.structs.replace(declared, description=f"{declared.description} {describe_groups(tools)}")
     return (*core, listed, declare(DEFINITIONS[CALL]), *extra.values())
 
 
@@ -59,8 +59,8 @@ def unwrap(name: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, A
     inner = arguments.get("name")
     if name != CALL or not isinstance(inner, str) or inner in META_NAMES:
         return name, arguments
-    given = arguments.get("arguments", {})
-    return (inner, given) if isinstance(given, Mapping) else (name, arguments)
+    inner_arguments = arguments.get("arguments", {})
+    return (inner, inner_arguments) if isinstance(inner_arguments, Mapping) else (name, arguments)
 
 
 async def _open(call: ToolCall, arguments: ToolsOpen, _: Preparation) -> ToolResult:

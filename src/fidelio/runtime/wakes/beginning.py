@@ -1,4 +1,4 @@
-"""The beginning of a wake: what was sent, why the session wakes, and the notes of the runtime, in one message for the model."""
+"""The beginning of a wake: what was sent, why the session wakes, and the notes of the runtime, in a message for the model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Beginning:
         return setup
 
     def _notice_price(self, wake: str) -> tuple[NewEvent, ...]:
-        """Say once that the default budget in money cannot be kept."""
+        """Say once that the default budget in money is off."""
         prepared = self._prepared
         if self._updates.record.wakes.count or prepared.info.price is not None or prepared.budget.usd is not None:
             return ()
@@ -73,7 +73,7 @@ class Beginning:
         return (event(e.SESSION_NOTICE, {"message": text, "remedy": remedy, "wake_id": wake}),)
 
     async def _go_on(self, wake: str) -> None:
-        """Begin a wake that continues a turn. Only what was wrong with a directive is told in between."""
+        """Begin a wake that continues a turn. It only says what was wrong with a directive."""
         lines = describe_rejected(self._updates.record.wakes.rejected)
         stored = store_content([text_block("\n".join(lines))] if lines else [])
         body = {"summary": "Answers have arrived.", "resumes": True, "input": stored.content}
@@ -89,7 +89,7 @@ class Beginning:
             types=(e.USER_MESSAGE, e.USER_OUTCOME),
             limit=MAX_EVENTS,
         )
-        return _take_fitting(events)
+        return _choose_fitting(events)
 
     async def _describe_setup(self) -> Setup:
         prepared = self._prepared
@@ -115,8 +115,8 @@ class Beginning:
         )
 
 
-def _take_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The first events whose content fits into the event that begins a wake, at least one."""
+def _choose_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The first events whose content fits into the event that begins a wake, at least the first."""
     sizes = accumulate(len(msgspec.json.encode(event.body)) for event in events)
     return events[: max(1, sum(size <= MAX_INPUT for size in sizes))]
 

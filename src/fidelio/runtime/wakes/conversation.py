@@ -50,21 +50,21 @@ class Part(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct, frozen=True):
     """The conversation so far. `last_text` is the whole text of the model's last reply, if no tool was called after it."""
 
-    parts: tuple[Part, ...]
+    blocks: tuple[Part, ...]
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return tuple(_merge(self.parts))
+        return tuple(_merge(self.blocks))
 
     @property
     def characters(self) -> int:
-        return sum(count_characters(part.block) for part in self.parts)
+        return sum(count_characters(part.block) for part in self.blocks)
 
     @property
     def last_text(self) -> str:
         """The text of the model's reply with which the conversation ends; empty if it ends with something else."""
         texts = []
-        for part in reversed(self.parts):
+        for part in reversed(self.blocks):
             if part.role != "assistant" or isinstance(part.block, ToolUseBlock):
                 break
             if isinstance(part.block, TextBlock):
@@ -74,27 +74,27 @@ class Conversation(msgspec.Struct, frozen=True):
     @property
     def ends_with_reply(self) -> bool:
         """Whether the model has answered without calling a tool."""
-        return bool(self.parts) and self.parts[-1].role == "assistant" and not isinstance(self.parts[-1].block, ToolUseBlock)
+        return bool(self.blocks) and self.blocks[-1].role == "assistant" and not isinstance(self.blocks[-1].block, ToolUseBlock)
 
 
 class ConversationReader:
-    """Reads the conversation of a session. A later read only reads what was added: a wake may have many turns."""
+    """Reads the conversation of a session. A later read only reads what was added, because a wake reads it often."""
 
     def __init__(self, ledger: Ledger, session: str) -> None:
         self._ledger, self._session = ledger, session
         self._begin, self._seq = -1, 0
         self._summary: list[Part] = []
-        self._parts: list[Part] = []
+        self._blocks: list[Part] = []
 
     async def read(self, *, after: int = 0) -> Conversation:
-        """The conversation after an event, which is the last one that a compaction has summarised."""
+        """The conversation after an event, which is the last that a compaction has summarised."""
         if after != self._begin:
-            self._begin, self._seq, self._summary, self._parts = after, after, [], []
+            self._begin, self._seq, self._summary, self._blocks = after, after, [], []
         async for page in event_pages(self._ledger, self._session, after=self._seq, types=TYPES):
             for event in page:
                 await self._add(event)
             self._seq = page[-1].seq
-        return Conversation((*self._summary, *self._parts))
+        return Conversation((*self._summary, *self._blocks))
 
     async def _add(self, event: Event) -> None:
         read = await _read(self._ledger, event)
@@ -102,11 +102,11 @@ class ConversationReader:
             # It stands for what was before the beginning, although it was written later.
             self._summary = read
         else:
-            self._parts += read
+            self._blocks += read
 
 
 async def load_conversation(ledger: Ledger, session: str, *, after: int = 0) -> Conversation:
-    """Read the conversation after an event, which is the last one that a compaction has summarised."""
+    """Read the conversation after an event, which is the last that a compaction has summarised."""
     return await ConversationReader(ledger, session).read(after=after)
 
 
@@ -176,27 +176,26 @@ async def _read_blocks(ledger: Ledger, content: Any) -> list[Block]:
     return blocks
 
 
-def _merge(parts: Iterable[Part]) -> Iterable[Message]:
+def _merge(blocks: Iterable[Part]) -> Iterable[Message]:
     """Messages of alternating roles. Results of tools come first in a message of the user, as the vendors want them.
 
     A result whose call is not in the conversation any more, and a call without a result, would be refused by the vendors.
     """
-    kept = _drop_unpaired(tuple(parts))
-    role, blocks = "", list[Block]()
-    for part in kept:
-        if part.role != role and blocks:
-            yield _to_message(role, blocks)
-            blocks = []
+    role, content = "", list[Block]()
+    for part in _drop_unpaired(tuple(blocks)):
+        if part.role != role and content:
+            yield _to_message(role, content)
+            content = []
         role = part.role
-        blocks.append(part.block)
-    if blocks:
-        yield _to_message(role, blocks)
+        content.append(part.block)
+    if content:
+        yield _to_message(role, content)
 
 
-def _drop_unpaired(parts: tuple[Part, ...]) -> list[Part]:
-    calls = {part.block.id for part in parts if isinstance(part.block, ToolUseBlock)}
-    results = {part.block.tool_use_id for part in parts if isinstance(part.block, ToolResultBlock)}
-    return [part for part in parts if _is_paired(part.block, calls, results)]
+def _drop_unpaired(blocks: tuple[Part, ...]) -> list[Part]:
+    calls = {part.block.id for part in blocks if isinstance(part.block, ToolUseBlock)}
+    results = {part.block.tool_use_id for part in blocks if isinstance(part.block, ToolResultBlock)}
+    return [part for part in blocks if _is_paired(part.block, calls, results)]
 
 
 def _is_paired(block: Block, calls: set[str], results: set[str]) -> bool:

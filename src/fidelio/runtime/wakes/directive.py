@@ -107,7 +107,7 @@ def _read(raw: str, message: str) -> Directive:
 
 
 def _limit(rejected: list[str]) -> Iterator[str]:
-    """The sentences for the model, each shortened. How many were left out is told too."""
+    """The sentences for the model, each shortened. The last says how many were left out."""
     yield from (sanitize_text(text)[:300] for text in rejected[:MAX_REJECTED])
     if len(rejected) > MAX_REJECTED:
         yield f"The directive has {len(rejected) - MAX_REJECTED} more problems like these."
@@ -197,7 +197,7 @@ def _read_custom_tool(value: Any, rejected: list[str]) -> CustomToolRequest | No
     if not isinstance(name, str) or not name.strip():
         rejected.append("customToolRequest: it needs a name.")
         return None
-    given = value.get("input")
-    if given is not None and not isinstance(given, dict):
+    sent = value.get("input")
+    if sent is not None and not isinstance(sent, dict):
         rejected.append("customToolRequest: input is not an object; an empty one was taken.")
-    return CustomToolRequest(name.strip()[:64], given if isinstance(given, dict) else {})
+    return CustomToolRequest(name.strip()[:64], sent if isinstance(sent, dict) else {})

@@ -83,7 +83,7 @@ def report_error(wake: str, kind: str, message: str, remedy: str = "") -> NewEve
 
 
 def refuse_open_calls(record: RuntimeRecord, reason: str) -> tuple[NewEvent, ...]:
-    """A result for every call without one: a model's turn is never left with calls that have none."""
+    """A result for every call that has none: a model's turn is never left with calls that have none."""
     return tuple(event_ for call in record.wakes.open_calls for event_ in _refuse(call, reason))
 
 

@@ -1,4 +1,4 @@
-"""The end of a wake: the directive, learnings, the verdict about outcomes, and what comes next, in one transaction."""
+"""The end of a wake: the directive, learnings, the verdict about outcomes, and what comes next, in a single transaction."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Finish:
         return await evaluate(updates.context, replace(updates.loaded, record=record), wake=wake, grade=grade, tools=tools)
 
     async def _ask_caller(self, wake: str, directive: Directive, request: CustomToolRequest) -> None:
-        """Pause for a custom tool that the directive names. What else it asks for is kept; the result continues the turn."""
+        """Pause for a custom tool that the directive names. What else it asks for is stored; the result continues the turn."""
         updates = self._updates
         after = plan_continuation(
             updates.record, updates.loaded.id, replace(directive, outcome="sleep"), now=updates.context.clock()
@@ -96,6 +96,6 @@ class Finish:
 
 
 def _revise(judged: EvaluationRun, wake: str, *, now: int) -> tuple[QueuedWake, ...]:
-    """Another wake for an outcome of a person that is not met yet. The model is told what is missing."""
+    """Another wake for an outcome of a person that is not met yet. Its message says what is missing."""
     missing = str(judged.verdict.get("summary", ""))[:1_000]
     return (QueuedWake(f"{wake}_o", now, REVISION, missing),)

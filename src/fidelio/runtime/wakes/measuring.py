@@ -11,8 +11,8 @@ from fidelio.runtime.wakes.prompt import MAX_SKILLS, NOTES_OPENING
 
 
 def measure_context(prepared: Prepared, conversation: Conversation, begun_seq: int) -> ContextBudget:
-    """The parts of a request in characters. `begun_seq` is the event with which the wake began."""
-    own = [part for part in conversation.parts if part.seq == begun_seq]
+    """What a request consists of, in characters. `begun_seq` is the event with which the wake began."""
+    own = [part for part in conversation.blocks if part.seq == begun_seq]
     notes = sum(count_characters(part.block) for part in own if _is_note(part))
     message = sum(count_characters(part.block) for part in own) - notes
     return ContextBudget(

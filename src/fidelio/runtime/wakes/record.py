@@ -1,4 +1,4 @@
-"""The part of a session's record that wakes need: what is pending, queued, under way and used up. Pure: no clock, no I/O."""
+"""The part of a session's record that wakes need: what is pending, queued, active and used up. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CallState = Literal["requested", "started", "waiting", "custom", "answered"]
 
 
 class QueuedWake(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A later wake that the agent, a schedule or the runtime has asked for."""
+    """A later wake that the agent, a schedule or the runtime has queued."""
 
     id: str
     due: int
@@ -232,8 +232,8 @@ def _queue(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 
 def _cancel(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
-    gone = set(event.body.get("ids", ()))
-    return replace(wakes, queued=tuple(wake for wake in wakes.queued if wake.id not in gone))
+    cancelled = set(event.body.get("ids", ()))
+    return replace(wakes, queued=tuple(wake for wake in wakes.queued if wake.id not in cancelled))
 
 
 def _set_schedule(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:

@@ -10,7 +10,7 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.wakes.directive import Directive
 from fidelio.runtime.wakes.record import DAY_MS, OpenCall, QueuedWake, Schedule, WakeRecord
 
-MAX_TURNS = 24
+TURN_LIMIT = 24
 MAX_SECONDS = 600
 # How often a message may go on in another wake after these limits, and how often an agent may ask to go on.
 MAX_EXTENSIONS = 10

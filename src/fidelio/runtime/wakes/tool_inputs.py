@@ -36,11 +36,11 @@ def store_input(
     context: RuntimeContext, session: str, tool_use: str, use: ToolUseBlock, others: Collection[str]
 ) -> StoredInput:
     """Prepare an input for its event. `others` are the tools of this session that are not ours."""
-    given = dict(use.input)
+    arguments = dict(use.input)
     shown = _hide(use, others)
     texts: dict[str, StoredText] = {"input": store_text(json_text(shown))}
-    if _has_secrets(use) and shown != given:
-        sealed = seal(context.open_keys(), _PURPOSE, _identify(session, tool_use), json_text(given))
+    if _has_secrets(use) and shown != arguments:
+        sealed = seal(context.open_keys(), _PURPOSE, _identify(session, tool_use), json_text(arguments))
         texts["sealed_input"] = store_text(sealed)
     return StoredInput(
         {name: text.body for name, text in texts.items()},

@@ -35,7 +35,7 @@ _RETRY = "session.retry"
 
 
 class WakeUpdates:
-    """The session of a wake as it is committed, and the ways in which wakes end early."""
+    """The session of a wake as it is committed, and the ends of wakes other than the usual."""
 
     def __init__(self, context: RuntimeContext, assignment: Assignment, loaded: LoadedRuntime) -> None:
         self.context, self.assignment, self.loaded = context, assignment, loaded
@@ -46,7 +46,7 @@ class WakeUpdates:
 
     @property
     def begun_seq(self) -> int:
-        """The event with which the wake under way began."""
+        """The event with which the current wake began."""
         return self.record.wakes.started_seq
 
     async def reload(self) -> None:
@@ -99,7 +99,7 @@ class WakeUpdates:
         documents: tuple[PutDocument, ...] = (),
         blobs: tuple[bytes, ...] = (),
     ) -> None:
-        """Commit the last events of a wake together with the next job and the end of this one."""
+        """Commit the last events of a wake together with the next job and the end of the current job."""
         after = self.record.wakes
         pending = 0 if after.pending and not after.open_calls else None
         times = [time for time in (due, pending) if time is not None]
@@ -120,18 +120,18 @@ class WakeUpdates:
             wakes, calls = record.wakes, record.wakes.open_calls
             if not calls:
                 return None
-            opened = [self._request_custom_tool(call, wake) for call in calls if _needs_request(call)]
+            new_requests = [self._request_custom_tool(call, wake) for call in calls if _needs_request(call)]
             blocking = [call.id for call in calls]
             expiries = [approval.expires for approval in record.approvals.values() if approval.tool_use in blocking]
             events = (
-                *(noted for _, noted in opened),
+                *(noted for _, noted in new_requests),
                 ending.end_wake(
                     wake, "blocked", continues=wakes.continues, extensions=wakes.extensions, rejected=list(rejected)
                 ),
                 ending.go_idle(wake, "requires_action", "It waits for an answer.", blocking=blocking),
             )
             jobs = ending.wake_job(self.loaded.id, min(expiries, default=None))
-            requests = tuple(request for request, _ in opened)
+            requests = tuple(request for request, _ in new_requests)
             return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
 
         await self.decide(build)
@@ -144,7 +144,7 @@ class WakeUpdates:
         body = {"request": request.id, "tool_use_id": call.id, "wake_id": wake}
         return request, event(e.CUSTOM_TOOL_REQUESTED, body)
 
-    async def take_custom_results(self) -> None:
+    async def store_custom_results(self) -> None:
         """Record the results of custom tools that came as answers of the inbox."""
         answered = [call for call in self.record.wakes.open_calls if call.state == "answered"]
         events = []
@@ -157,7 +157,7 @@ class WakeUpdates:
             await self.commit([result for result, _ in events], blobs=tuple(blob for _, blobs in events for blob in blobs))
 
     async def extend(self, wake: str) -> None:
-        """Go on in another wake after the limits of one; after ten of them the session stops with an error."""
+        """Go on in another wake after the limits were reached; after ten of them the session stops with an error."""
         wakes, now = self.record.wakes, self.context.clock()
         count = wakes.extensions + 1
         if count > MAX_EXTENSIONS:
@@ -195,7 +195,7 @@ class WakeUpdates:
         jobs = ending.wake_job(self.loaded.id, state.next)
         await self.commit(events, jobs=jobs, settle=Completion())
 
-    async def give_up(self, wake: str, problem: ModelProblem) -> None:
+    async def abandon(self, wake: str, problem: ModelProblem) -> None:
         """End the wake because the model cannot be reached, or refuses the request for good. The next message works again."""
         status = "exhausted" if problem.retryable else "terminal"
         now = self.context.clock()
@@ -212,7 +212,7 @@ class WakeUpdates:
         await self.end(events, due=min((time for time in times if time is not None), default=None))
 
     async def _has_messages(self) -> bool:
-        """Whether a person's message is part of the wake under way."""
+        """Whether a person's message is part of the current wake."""
         (started,) = await self.context.ledger.events(self.loaded.id, after=self.begun_seq - 1, limit=1)
         return bool(started.body.get("messages"))
 

@@ -1,4 +1,4 @@
-"""A wake: one bounded activation of a session.
+"""A wake: a bounded activation of a session.
 
 Claimed as a job, it reads what is pending, calls the model with tools in rounds, and commits the end with status, queued wakes
 and memory in one transaction. Every turn of the model is on record before its calls are carried out, and every call before its
@@ -51,7 +51,7 @@ from fidelio.runtime.wakes.preparation import Prepared, prepare
 from fidelio.runtime.wakes.rounds import Offer, Rounds
 from fidelio.runtime.wakes.rules import (
     MAX_SECONDS,
-    MAX_TURNS,
+    TURN_LIMIT,
     Answered,
     Fresh,
     Interrupted,
@@ -121,7 +121,7 @@ class WakeRunner:
 
 
 class _Wake:
-    """A wake under way."""
+    """An active wake."""
 
     def __init__(self, runner: WakeRunner, updates: WakeUpdates, interrupt: asyncio.Event) -> None:
         self._runner, self._updates, self._interrupt = runner, updates, interrupt
@@ -132,7 +132,7 @@ class _Wake:
         self._setup: Setup | None = None
         self._budget: ContextBudget | None = None
         self._id = ""
-        self._turns = 0
+        self._turn_count = 0
         self._began = asyncio.get_running_loop().time()
 
     @property
@@ -170,7 +170,7 @@ class _Wake:
             if await self._begin(plan, prepared):
                 await self._work(prepared)
         except ModelProblem as problem:
-            await self._updates.give_up(self._id, problem)
+            await self._updates.abandon(self._id, problem)
 
     async def _begin(self, plan: Resumed | Answered | Fresh, prepared: Prepared) -> bool:
         """Commit the beginning of the wake; False if a budget forbids it."""
@@ -196,26 +196,26 @@ class _Wake:
                 if self._loaded.record.wakes.open_calls and await self._updates.pause(self._id):
                     return
                 continue
-            if conversation.ends_with_reply and self._turns_on_record(conversation):
+            if conversation.ends_with_reply and self._is_own_reply(conversation):
                 self._budget = measure_context(prepared, conversation, self._updates.begun_seq)
                 await self._finish.commit(self._id, parse_reply(conversation.last_text), self._budget)
                 return
             if self._is_at_limit():
                 await self._updates.extend(self._id)
                 return
-            if not await self._take_turn(prepared, conversation):
+            if not await self._request_turn(prepared, conversation):
                 return
 
-    def _turns_on_record(self, conversation: Conversation) -> bool:
-        """Whether the reply at the end belongs to this wake, and is not the end of an earlier one."""
-        return conversation.parts[-1].seq > self._updates.begun_seq
+    def _is_own_reply(self, conversation: Conversation) -> bool:
+        """Whether the reply at the end belongs to this wake, and is not the end of an earlier wake."""
+        return conversation.blocks[-1].seq > self._updates.begun_seq
 
     def _is_at_limit(self) -> bool:
-        return self._turns >= MAX_TURNS or asyncio.get_running_loop().time() - self._began > MAX_SECONDS
+        return self._turn_count >= TURN_LIMIT or asyncio.get_running_loop().time() - self._began > MAX_SECONDS
 
     async def _carry_out_calls(self, prepared: Prepared, conversation: Conversation) -> None:
-        await self._updates.take_custom_results()
-        uses = {part.block.id: part.block for part in conversation.parts if isinstance(part.block, ToolUseBlock)}
+        await self._updates.store_custom_results()
+        uses = {part.block.id: part.block for part in conversation.blocks if isinstance(part.block, ToolUseBlock)}
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
         offer = Offer(prepared.tools, prepared.extra)
         if not self._has_files and any(
@@ -228,7 +228,7 @@ class _Wake:
         await rounds.carry_out(self._loaded, await open_inputs(self._context, self._loaded.id, calls, uses))
         await self._updates.reload()
 
-    async def _take_turn(self, prepared: Prepared, conversation: Conversation) -> bool:
+    async def _request_turn(self, prepared: Prepared, conversation: Conversation) -> bool:
         """Call the model and record its turn; False if the wake has ended with it."""
         context, record = self._context, self._loaded.record
         is_priced = prepared.info.price is not None
@@ -247,7 +247,7 @@ class _Wake:
             conversation=self._loaded.id,
         )
         reply, span = await self._request(prepared, request, "turn")
-        self._turns += 1
+        self._turn_count += 1
         if reply.stop_reason == "refusal":
             await self._updates.refuse(self._id, span, reply.text)
             return False
@@ -311,7 +311,7 @@ def _needs_sandbox(use: ToolUseBlock) -> bool:
 
 
 def _merge_texts(reply: ModelReply) -> list[TextBlock | ThinkingBlock | ToolUseBlock]:
-    """The blocks of a reply, neighbouring texts joined: each becomes one event. An empty reply is an empty text."""
+    """The blocks of a reply, neighbouring texts joined: each becomes an event. An empty reply is an empty text."""
     merged: list[TextBlock | ThinkingBlock | ToolUseBlock] = []
     for block in reply.content:
         last = merged[-1] if merged else None
@@ -323,7 +323,7 @@ def _merge_texts(reply: ModelReply) -> list[TextBlock | ThinkingBlock | ToolUseB
 
 
 def describe_message(text: str, wake: str, *, is_last: bool) -> tuple[NewEvent, tuple[bytes, ...]]:
-    """The event of a message. A directive is kept apart from what the person reads, for the conversation."""
+    """The event of a message. A directive is stored apart from what the person reads, for the conversation."""
     parsed = parse_reply(text) if is_last and OPENING in text else None
     stored = store_text(parsed.message if parsed is not None else text)
     item = {"type": "text", "stored": stored.body} if stored.digests else {"type": "text", "text": stored.body["text"]}
