@@ -14,7 +14,7 @@ from fidelio.runtime.ports import NoModels
 from fidelio.runtime.wakes.record import DAY_MS
 from tests.runtime.harness.support import make_sandboxes
 from tests.runtime.wakes.support import PROJECT, Runtime, open_runtime, replies, results_of, say, texts_of, use
-from tests.runtime.wakes.test_wakes import fail
+from tests.runtime.wakes.test_failures import fail
 from tests.support import proves
 
 RUN = ("shell_run", {"command": "make"})
