@@ -26,7 +26,7 @@ async def talk(runtime: Runtime, session: str, text: str, *answers: object) -> s
     return (await runtime.record(session)).wakes.last
 
 
-@proves("runtime.fork.conversation")
+@proves("runtime.fork-conversation")
 async def test_the_next_request_of_a_fork_begins_with_the_same_messages(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -45,7 +45,7 @@ async def test_the_next_request_of_a_fork_begins_with_the_same_messages(tmp_path
         assert "Go on." in texts_of(first)
 
 
-@proves("runtime.fork.source")
+@proves("runtime.fork-source")
 async def test_a_fork_says_where_it_comes_from_and_leaves_its_source_alone(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -67,7 +67,7 @@ async def test_a_fork_says_where_it_comes_from_and_leaves_its_source_alone(tmp_p
         assert (await find_workspace(runtime, session) / "a.txt").read_text() == "one"
 
 
-@proves("runtime.fork.source")
+@proves("runtime.fork-source")
 async def test_the_record_of_a_fork_follows_from_its_events_alone(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -78,7 +78,7 @@ async def test_the_record_of_a_fork_follows_from_its_events_alone(tmp_path: Path
         assert fold(RuntimeRecord(), view_events(await runtime.events(fork), {})) == stored
 
 
-@proves("runtime.fork.workspace")
+@proves("runtime.fork-workspace")
 async def test_the_workspace_of_a_fork_is_what_it_was_after_the_wake(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -95,7 +95,7 @@ async def test_the_workspace_of_a_fork_is_what_it_was_after_the_wake(tmp_path: P
         assert (await find_workspace(runtime, fork) / "a.txt").read_text() == "two"
 
 
-@proves("runtime.fork.workspace")
+@proves("runtime.fork-workspace")
 async def test_a_fork_follows_no_link_of_the_workspace(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -110,7 +110,7 @@ async def test_a_fork_follows_no_link_of_the_workspace(tmp_path: Path) -> None:
         assert sorted(path.name for path in copy.iterdir()) == ["a.txt", "link", "loop"]
 
 
-@proves("runtime.fork.memory")
+@proves("runtime.fork-memory")
 async def test_the_memory_of_a_fork_is_that_of_the_wake(tmp_path: Path) -> None:
     def remember(text: str) -> tuple[str, dict[str, str]]:
         return "memory_write", {"target": "session_state", "content": text, "mode": "replace"}
@@ -129,7 +129,7 @@ async def test_the_memory_of_a_fork_is_that_of_the_wake(tmp_path: Path) -> None:
         assert (await load_session_memory(runtime.context, late, "working_buffer")).number == 0
 
 
-@proves("runtime.fork.compacted")
+@proves("runtime.fork-compacted")
 async def test_of_a_compacted_conversation_the_fork_has_the_summary_and_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +150,7 @@ async def test_of_a_compacted_conversation_the_fork_has_the_summary_and_the_rest
         assert copy.wakes.compacted_messages == source.wakes.compacted_messages
 
 
-@proves("runtime.fork.conversation")
+@proves("runtime.fork-conversation")
 async def test_a_redacted_message_is_redacted_in_the_fork(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -165,7 +165,7 @@ async def test_a_redacted_message_is_redacted_in_the_fork(tmp_path: Path) -> Non
         assert all("A secret." not in str(event.body) for event in await runtime.events(fork))
 
 
-@proves("runtime.fork.conversation")
+@proves("runtime.fork-conversation")
 async def test_a_call_that_waits_for_a_person_is_not_copied(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -179,7 +179,7 @@ async def test_a_call_that_waits_for_a_person_is_not_copied(tmp_path: Path) -> N
         assert len((await runtime.record(session)).wakes.blocking) == 1
 
 
-@proves("runtime.fork.model")
+@proves("runtime.fork-model")
 async def test_a_fork_may_have_another_model_and_version(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin(system="Be short.")
@@ -196,7 +196,7 @@ async def test_a_fork_may_have_another_model_and_version(tmp_path: Path) -> None
             await runtime.service.fork(session, version=9, by=BY)
 
 
-@proves("runtime.fork.refused")
+@proves("runtime.fork-refused")
 async def test_what_has_no_ended_wake_cannot_be_forked(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()

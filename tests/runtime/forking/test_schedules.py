@@ -12,7 +12,7 @@ from tests.support import proves
 BY = "person:test"
 
 
-@proves("runtime.schedule.wakes")
+@proves("runtime.schedule-wakes")
 async def test_a_schedule_wakes_the_session_again_and_again(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -29,7 +29,7 @@ async def test_a_schedule_wakes_the_session_again_and_again(tmp_path: Path) -> N
         assert (listed["name"], listed["everySeconds"], listed["note"]) == ("hourly", 3_600, "Look for news.")
 
 
-@proves("runtime.schedule.wakes")
+@proves("runtime.schedule-wakes")
 async def test_what_was_missed_is_made_up_for_once(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -42,7 +42,7 @@ async def test_what_was_missed_is_made_up_for_once(tmp_path: Path) -> None:
         assert schedule.next == 1_700_000_000_000 + 11 * 60_000
 
 
-@proves("runtime.schedule.cancel")
+@proves("runtime.schedule-cancel")
 async def test_a_cancelled_schedule_wakes_nobody(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -59,7 +59,7 @@ async def test_a_cancelled_schedule_wakes_nobody(tmp_path: Path) -> None:
             await runtime.service.cancel_schedule(session, "hourly", by=BY)
 
 
-@proves("runtime.schedule.refused")
+@proves("runtime.schedule-refused")
 async def test_a_schedule_that_cannot_be_is_refused(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()

@@ -15,7 +15,7 @@ from fidelio.runtime.project.host_files import HostDirectory
 from fidelio.runtime.snapshots import tree as trees
 from fidelio.runtime.snapshots.store import AREA, SnapshotStore
 from fidelio.runtime.snapshots.tree import (
-    Tree,
+    FileTree,
     TreeLimits,
     TreeTooLarge,
     compare_trees,
@@ -30,7 +30,7 @@ from tests.support import proves
 NO_KNOWN: dict[bytes, trees.TreeEntry] = {}
 
 
-def read(path: Path, limits: TreeLimits | None = None) -> Tree:
+def read(path: Path, limits: TreeLimits | None = None) -> FileTree:
     limits = limits or TreeLimits()
     return read_contents(path, list_tree(path, limits), NO_KNOWN, limits, compute_digest)
 
@@ -41,7 +41,7 @@ def make_session(path: Path) -> tuple[Path, SnapshotStore]:
     return path / AREA, SnapshotStore(path)
 
 
-@proves("runtime.snapshot.hostile")
+@proves("runtime.snapshot-hostile")
 def test_links_are_stored_as_links_whatever_they_lead_to(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -71,7 +71,7 @@ def test_links_are_stored_as_links_whatever_they_lead_to(tmp_path: Path) -> None
     assert (secret / "key").read_text() == "private"
 
 
-@proves("runtime.snapshot.hostile")
+@proves("runtime.snapshot-hostile")
 def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -97,7 +97,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(tmp_path: Path,
         pass
 
 
-@proves("runtime.snapshot.hostile")
+@proves("runtime.snapshot-hostile")
 def test_pipes_sockets_and_devices_are_passed_over_without_being_opened(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     workspace.mkdir()
@@ -109,7 +109,7 @@ def test_pipes_sockets_and_devices_are_passed_over_without_being_opened(tmp_path
         assert [entry.path for entry in read(workspace).entries] == [b"file"]
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 def test_sizes_are_looked_at_before_anything_is_read(tmp_path: Path) -> None:
     for size in (1 << 50, 200_000_001):
         with (tmp_path / "sparse").open("wb") as file:
@@ -121,7 +121,7 @@ def test_sizes_are_looked_at_before_anything_is_read(tmp_path: Path) -> None:
             list_tree(tmp_path, TreeLimits())
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 def test_too_many_entries_and_directories_that_are_nested_too_deep_are_refused(tmp_path: Path) -> None:
     for number in range(12):
         (tmp_path / str(number)).touch()
@@ -143,7 +143,7 @@ def test_too_many_entries_and_directories_that_are_nested_too_deep_are_refused(t
     empty_directory(deep)
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_bytes(b"x" * 100)
@@ -155,7 +155,7 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path) -> None:
         read_contents(tmp_path, listed, NO_KNOWN, limits, compute_digest)
 
 
-@proves("runtime.snapshot.hostile")
+@proves("runtime.snapshot-hostile")
 def test_names_that_are_no_text_survive_a_restore(tmp_path: Path) -> None:
     workspace, store = make_session(tmp_path)
     name = os.fsdecode(b"\xff\xfe name\n")
@@ -169,7 +169,7 @@ def test_names_that_are_no_text_survive_a_restore(tmp_path: Path) -> None:
     assert manifest.files == 1
 
 
-@proves("runtime.snapshot.hostile")
+@proves("runtime.snapshot-hostile")
 def test_permissions_that_were_removed_stop_neither_snapshot_nor_restore(tmp_path: Path) -> None:
     workspace, store = make_session(tmp_path)
     (workspace / "closed").mkdir()
@@ -185,7 +185,7 @@ def test_permissions_that_were_removed_stop_neither_snapshot_nor_restore(tmp_pat
     assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [".clock", "blobs", "snap_1.snapshot"]
 
 
-@proves("runtime.snapshot.changed")
+@proves("runtime.snapshot-changed")
 def test_only_files_that_may_differ_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace, store = make_session(tmp_path)
     for name in ("old", "changed", "fresh"):
@@ -209,7 +209,7 @@ def test_only_files_that_may_differ_are_read_again(tmp_path: Path, monkeypatch: 
     assert (changed[0].path, changed[1]) == (b"changed", "modified")
 
 
-@proves("runtime.snapshot.changed")
+@proves("runtime.snapshot-changed")
 def test_a_file_that_changed_at_the_moment_of_a_snapshot_is_read_again(tmp_path: Path) -> None:
     workspace, store = make_session(tmp_path)
     (workspace / "a").write_text("one")
@@ -218,7 +218,7 @@ def test_a_file_that_changed_at_the_moment_of_a_snapshot_is_read_again(tmp_path:
     assert first.trees[AREA].find_settled() == {}
 
 
-@proves("runtime.snapshot.project")
+@proves("runtime.snapshot-project")
 def test_the_copy_of_a_project_is_part_of_a_snapshot_unless_it_is_too_large(tmp_path: Path) -> None:
     workspace, store = make_session(tmp_path)
     (workspace / "a").write_text("one")
@@ -240,7 +240,7 @@ def test_the_copy_of_a_project_is_part_of_a_snapshot_unless_it_is_too_large(tmp_
     assert (project / "large").exists()
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 def test_snapshots_that_do_not_fit_together_are_removed_with_their_contents(tmp_path: Path) -> None:
     workspace, store = make_session(tmp_path)
     names = []
@@ -269,7 +269,7 @@ def fill(workspace: Path, files: dict[str, bytes]) -> None:
             path.write_bytes(content)
 
 
-@proves("runtime.snapshot.restore")
+@proves("runtime.snapshot-restore")
 @settings(deadline=None, max_examples=40)
 @given(before=FILES, after=FILES)
 def test_a_restore_is_the_inverse_of_any_change(

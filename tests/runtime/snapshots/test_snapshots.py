@@ -31,7 +31,7 @@ async def chat(runtime: Runtime, session: str) -> None:
     await runtime.work()
 
 
-@proves("runtime.snapshot.changed")
+@proves("runtime.snapshot-changed")
 async def test_a_wake_after_changes_begins_with_a_snapshot(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -46,7 +46,7 @@ async def test_a_wake_after_changes_begins_with_a_snapshot(tmp_path: Path) -> No
         assert (listed["snapshotId"], listed["wakeId"]) == (taken.body["snapshot_id"], taken.body["wake_id"])
 
 
-@proves("runtime.snapshot.idle")
+@proves("runtime.snapshot-idle")
 async def test_a_wake_after_which_nothing_can_have_changed_looks_at_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +69,7 @@ async def test_a_wake_after_which_nothing_can_have_changed_looks_at_no_file(
         assert (await runtime.record(session)).status == "idle"
 
 
-@proves("runtime.snapshot.idle")
+@proves("runtime.snapshot-idle")
 async def test_a_state_that_is_stored_keeps_its_snapshot(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -82,7 +82,7 @@ async def test_a_state_that_is_stored_keeps_its_snapshot(tmp_path: Path) -> None
         assert len(await runtime.service.list_snapshots(session)) == 1
 
 
-@proves("runtime.snapshot.live")
+@proves("runtime.snapshot-live")
 async def test_while_a_shell_is_open_every_wake_looks(tmp_path: Path) -> None:
     sandboxes = DiskSandboxes()
     async with open_runtime(tmp_path, sandboxes=sandboxes) as runtime:
@@ -103,7 +103,7 @@ async def test_while_a_shell_is_open_every_wake_looks(tmp_path: Path) -> None:
         assert len(await runtime.events(session, e.SNAPSHOT_TAKEN)) == looks
 
 
-@proves("runtime.snapshot.diff")
+@proves("runtime.snapshot-diff")
 async def test_a_diff_names_what_was_added_modified_and_removed(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -129,7 +129,7 @@ async def test_a_diff_names_what_was_added_modified_and_removed(tmp_path: Path) 
             await runtime.service.diff_snapshot(session, taken["snapshotId"], "snap_missing")
 
 
-@proves("runtime.snapshot.restore")
+@proves("runtime.snapshot-restore")
 async def test_a_restored_workspace_is_what_it_was_and_the_replaced_state_is_stored(tmp_path: Path) -> None:
     sandboxes = DiskSandboxes()
     async with open_runtime(tmp_path, sandboxes=sandboxes) as runtime:
@@ -160,7 +160,7 @@ async def test_a_restored_workspace_is_what_it_was_and_the_replaced_state_is_sto
         assert ((workspace / "a.txt").read_text(), (workspace / "c.txt").read_text()) == ("changed", "three")
 
 
-@proves("runtime.snapshot.restore")
+@proves("runtime.snapshot-restore")
 async def test_the_agent_is_told_once_that_a_person_restored_its_workspace(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -175,7 +175,7 @@ async def test_the_agent_is_told_once_that_a_person_restored_its_workspace(tmp_p
         assert "restored the workspace" in texts_of(runtime.requests[-2])
 
 
-@proves("runtime.snapshot.exclusive")
+@proves("runtime.snapshot-exclusive")
 async def test_a_restore_is_refused_while_a_wake_runs(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -200,7 +200,7 @@ async def test_a_restore_is_refused_while_a_wake_runs(tmp_path: Path) -> None:
         assert (await runtime.record(session)).status == "idle"
 
 
-@proves("runtime.snapshot.exclusive")
+@proves("runtime.snapshot-exclusive")
 async def test_what_is_sent_during_a_restore_waits_for_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -227,7 +227,7 @@ async def test_what_is_sent_during_a_restore_waits_for_its_end(tmp_path: Path, m
         assert types.index(e.SNAPSHOT_RESTORED) < len(types) - 1 - types[::-1].index(e.STATUS_RUNNING)
 
 
-@proves("runtime.snapshot.exclusive")
+@proves("runtime.snapshot-exclusive")
 async def test_sends_and_restores_at_once_lose_nothing(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -255,7 +255,7 @@ async def test_sends_and_restores_at_once_lose_nothing(tmp_path: Path) -> None:
         assert all(f"Message {number}." in texts_of(runtime.requests[-1]) for number in range(5))
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 async def test_a_workspace_that_is_too_large_is_skipped_with_an_event(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()
@@ -276,7 +276,7 @@ async def test_a_workspace_that_is_too_large_is_skipped_with_an_event(tmp_path: 
         assert sorted(path.name for path in (await find_workspace(runtime, session)).iterdir()) == ["a.txt"]
 
 
-@proves("runtime.snapshot.bounds")
+@proves("runtime.snapshot-bounds")
 async def test_only_the_newest_snapshots_are_left_and_each_can_be_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +299,7 @@ async def test_only_the_newest_snapshots_are_left_and_each_can_be_restored(
         assert len(await runtime.service.list_snapshots(session)) == MAX_SNAPSHOTS
 
 
-@proves("runtime.snapshot.restore")
+@proves("runtime.snapshot-restore")
 async def test_a_damaged_snapshot_changes_nothing(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
         session = await runtime.begin()

@@ -23,11 +23,13 @@ from fidelio.runtime.tools.catalogue import ExtraTool
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
 from fidelio.runtime.tools.meta_definitions import CALL, OPEN, ToolsOpen
-from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolDefinition, ToolResult
+from fidelio.runtime.tools.model import Implementation, Policy, Preparation, ToolCall, ToolDefinition, ToolResult
 from fidelio.toolkit import read_arguments
 from fidelio.validation import CheckUndecided, find_violations
 
 GROUP = "mcp"
+# The name by which a policy is set for all tools of a server.
+ANY_TOOL = "*"
 MAX_RESULT = 40_000
 MAX_ARGUMENTS = 40_000
 # More names than this in the description of `tools_open` would be in every request; then only the servers are named.
@@ -38,6 +40,11 @@ class ServerArguments(msgspec.Struct, frozen=True):
     """The arguments of a tool of an MCP server, which its own schema describes."""
 
     arguments: dict[str, Any] = {}
+
+
+def find_server_policy(server: ServerDefinition, tool: str) -> Policy:
+    """The policy of a tool: its own, else that of all tools of the server (`*`), else it asks."""
+    return server.policies.get(tool) or server.policies.get(ANY_TOOL, "always_ask")
 
 
 class ServerTool:
@@ -56,7 +63,7 @@ class ServerTool:
             group="meta",
             effects=("mcp",),
             output=("content",),
-            policy=self._definition.policies.get(tool.tool, "always_ask"),
+            policy=find_server_policy(self._definition, tool.tool),
             destructive=True,
             interrupt="cancel",
             ownership="mcp",
