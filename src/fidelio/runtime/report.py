@@ -126,11 +126,17 @@ class RuntimeReport(msgspec.Struct, kw_only=True):
     hosts: dict[str, int] = msgspec.field(default_factory=dict)
     redacted: int = 0
     open_calls: dict[str, str] = msgspec.field(default_factory=dict)
+    # Calls of a model that wait for a person or the caller, or have not begun: nothing of them is unknown.
+    waiting_calls: set[str] = msgspec.field(default_factory=set)
 
     @property
     def differences(self) -> list[str]:
         """What the record leaves open."""
-        calls = [f"The end of the call {call} of {tool} is unknown." for call, tool in self.open_calls.items()]
+        calls = [
+            f"The end of the call {call} of {tool} is unknown."
+            for call, tool in self.open_calls.items()
+            if call not in self.waiting_calls
+        ]
         lost = [command for command in self.commands.values() if command.state == "lost"]
         return [*calls, *(f"The end of the command {command.id} is unknown: {command.command}" for command in lost)]
 
@@ -173,7 +179,15 @@ def _delete(report: RuntimeReport, event: Event) -> None:
 def _use_tool(report: RuntimeReport, event: Event) -> None:
     name = str(event.body.get("name", ""))
     report.tools.setdefault(name, ReportedTool()).calls += 1
-    report.open_calls[str(event.body.get("id", ""))] = name
+    call = str(event.body.get("id", ""))
+    report.open_calls[call] = name
+    if event.body.get("wake_id"):
+        # A model has asked for it. Whether it begins is decided later.
+        report.waiting_calls.add(call)
+
+
+def _start_span(report: RuntimeReport, event: Event) -> None:
+    report.waiting_calls.discard(str(event.body.get("tool_use_id", "")))
 
 
 def _return_result(report: RuntimeReport, event: Event) -> None:
@@ -221,6 +235,8 @@ def _end_command(report: RuntimeReport, event: Event) -> None:
 def _request_approval(report: RuntimeReport, event: Event) -> None:
     body = event.body
     request = str(body.get("request", ""))
+    if "tool_use_id" in body:
+        report.waiting_calls.add(str(body["tool_use_id"]))
     report.approvals[request] = ReportedApproval(request, event.time, str(body.get("tool", "")), str(body.get("command", "")))
     _drop_oldest(report.approvals)
 
@@ -280,6 +296,7 @@ _STEPS: Mapping[str, Callable[[RuntimeReport, Event], None]] = {
     e.ENDED: _end,
     SESSION_DELETED: _delete,
     e.TOOL_USE: _use_tool,
+    e.SPAN_STARTED: _start_span,
     e.TOOL_RESULT: _return_result,
     e.SANDBOX_STARTED: _start_sandbox,
     e.SANDBOX_CLOSED: _close_sandbox,
