@@ -179,7 +179,9 @@ def matches_glob(pattern: GlobPattern, path: str) -> bool:
 
 
 async def _check_activity(subject: CheckContext, check: WorkflowActivityCheck) -> CriterionResult:
-    wanted = {"workflow": check.workflow, "session": check.session, "activity": check.activity}
+    # A workflow that was completed before this session began says nothing about its work.
+    since = 0 if check.session else subject.session.session.created_at
+    wanted = {"workflow": check.workflow, "session": check.session, "activity": check.activity, "since": since}
     found = await subject.context.ports.find_activity(wanted, subject.session.record.project)
     return _result(found.is_completed, found.reason, *([found.citation] if found.citation else []))
 
