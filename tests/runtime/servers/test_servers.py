@@ -57,6 +57,8 @@ async def test_the_model_calls_a_tool_of_a_server_of_the_user(tmp_path: Path) ->
 
         assert result_text(runtime.requests[1]) == '{"ok":true,"content":"echo: hello"}'
         assert declared(runtime.requests[0]) == [f"mcp__test__{name}" for name in ("echo", "fail", "image", "long", "slow")]
+        (called,) = await runtime.events(session, e.TOOL_USE)
+        assert called.body["ownership"] == "mcp"
         assert f"marker {session}.1" in notes.read_text()
         assert "ended" in notes.read_text()
         assert find_marked(f"{session}.1") == []

@@ -17,6 +17,7 @@ from fidelio.ids import new_id
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, Completion, NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
+from fidelio.retry import cancel_tasks
 from fidelio.runtime import events as e
 from fidelio.runtime.schedules import require_active
 from fidelio.runtime.snapshots.snapshots import describe_entry, describe_snapshot, require_snapshot, run_to_end
@@ -28,8 +29,8 @@ from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.runtime.wakes.rules import Nothing, plan_wake
 
-# A restore writes at most what a snapshot may have; a process that dies in it blocks the session for this long.
-_LEASE_MS = 120_000
+# A process that dies in a restore blocks the session for this long.
+_LEASE_MS = 30_000
 _CLAIM_ATTEMPTS, _CLAIM_SECONDS = 25, 0.2
 
 
@@ -88,14 +89,25 @@ async def _stop_sandbox(context: RuntimeContext, session: LoadedRuntime) -> None
 async def _hold_session(context: RuntimeContext, session: str) -> AsyncIterator[Assignment]:
     """Hold the lease of the session's wakes. Raises `UsageProblem` while a wake runs."""
     assignment = await _claim(context, session)
+    # Many small files take minutes on a slow disk.
+    renewing = asyncio.create_task(_renew(assignment))
     try:
         record = require_active(await context.unit.load(session))
         if record.wakes.current:
             raise _busy(session)
         yield assignment
     finally:
+        await cancel_tasks(renewing)
         if not assignment.is_settled:
             await asyncio.shield(_release(context, assignment, ()))
+
+
+async def _renew(assignment: Assignment) -> None:
+    """Renew the lease. If that fails, the commit of the restore fails, too."""
+    lease = assignment.lease
+    while True:
+        await asyncio.sleep(_LEASE_MS / 3_000)
+        lease = await assignment.ledger.heartbeat(lease, lease_ms=_LEASE_MS)
 
 
 async def _claim(context: RuntimeContext, session: str) -> Assignment:

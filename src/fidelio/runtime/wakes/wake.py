@@ -275,6 +275,8 @@ class _Wake:
         body = {"id": name, "name": use.name[:200], **stored.body, "wake_id": self._id}
         if use.problem:
             body["problem"] = use.problem[:300]
+        if (extra := prepared.extra.get(unwrap(use.name, use.input)[0])) is not None and extra[0].ownership != "managed":
+            body["ownership"] = extra[0].ownership
         type_ = e.CUSTOM_TOOL_USE if use.name in prepared.custom else e.TOOL_USE
         return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
 
