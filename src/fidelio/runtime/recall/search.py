@@ -39,8 +39,8 @@ from fidelio.runtime.stores import Store, find_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 # Hits of the ledger for each hit of the result: some must not be shown, some are merged, some are copies.
-_SPARE = 4
-_MIN_HITS, _MAX_HITS = 32, 100
+_SPARE = 3
+_MAX_HITS = 100
 # A larger memory file is not searched: it is no memory.
 _MAX_MEMORY_FILE = 256 << 10
 
@@ -109,7 +109,7 @@ class _Search:
             types=types,
             texts=texts,
             is_quick=scope.is_automatic,
-            limit=min(scope.limit * _SPARE if scope.is_automatic else max(scope.limit * _SPARE, _MIN_HITS), _MAX_HITS),
+            limit=min(scope.limit * _SPARE, _MAX_HITS),
         )
 
     async def _locate(self, hit: RankedHit, store: Store | None) -> LedgerHit | None:
