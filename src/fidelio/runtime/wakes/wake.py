@@ -80,12 +80,22 @@ class WakeRunner:
 
     async def run(self, assignment: Assignment) -> None:
         """The handler of the job: carry out what is due in the session, if anything is."""
-        context, session = self.context, assignment.lease.session
         try:
-            loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
+            await self._run(assignment)
         except SessionNotFound:
-            # It was deleted while its job waited.
-            return
+            # It was ended or deleted while its job waited, or while a tool was about to be called.
+            if not await self._has_ended(assignment.lease.session):
+                raise
+
+    async def _has_ended(self, session: str) -> bool:
+        try:
+            return (await self.context.unit.load(session)).record.status == "terminated"
+        except SessionNotFound:
+            return True
+
+    async def _run(self, assignment: Assignment) -> None:
+        context, session = self.context, assignment.lease.session
+        loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
         for _ in range(_MAX_PLANS):
             plan = plan_wake(loaded.record, now=context.clock())
             if isinstance(plan, Nothing):
@@ -133,6 +143,9 @@ class _Wake:
         self._budget: ContextBudget | None = None
         self._id = ""
         self._turn_count = 0
+        self._is_shortened = False
+        # What was left out of replies, which the model is told in the next wake.
+        self._dropped: list[str] = []
         self._began = asyncio.get_running_loop().time()
 
     @property
@@ -165,7 +178,7 @@ class _Wake:
 
     async def _carry_out(self, plan: Resumed | Answered | Fresh, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._finish = Finish(self._updates, prepared, self._grade)
+        self._finish = Finish(self._updates, prepared, self._grade, self._interrupt)
         try:
             if await self._begin(plan, prepared):
                 await self._work(prepared)
@@ -192,13 +205,17 @@ class _Wake:
         while True:
             conversation = await self._conversation.read(after=self._loaded.record.wakes.compacted_seq)
             if self._loaded.record.wakes.open_calls:
-                await self._carry_out_calls(prepared, conversation)
+                is_cut = await self._carry_out_calls(prepared, conversation)
+                if is_cut:
+                    await self._updates.extend(self._id)
+                    return
                 if self._loaded.record.wakes.open_calls and await self._updates.pause(self._id):
                     return
                 continue
             if conversation.ends_with_reply and self._is_own_reply(conversation):
                 self._budget = measure_context(prepared, conversation, self._updates.begun_seq)
-                await self._finish.commit(self._id, parse_reply(conversation.last_text), self._budget)
+                reply = parse_reply(conversation.last_text)
+                await self._finish.commit(self._id, reply, self._budget, dropped=self._dropped)
                 return
             if self._is_at_limit():
                 await self._updates.extend(self._id)
@@ -213,7 +230,8 @@ class _Wake:
     def _is_at_limit(self) -> bool:
         return self._turn_count >= TURN_LIMIT or asyncio.get_running_loop().time() - self._began > MAX_SECONDS
 
-    async def _carry_out_calls(self, prepared: Prepared, conversation: Conversation) -> None:
+    async def _carry_out_calls(self, prepared: Prepared, conversation: Conversation) -> bool:
+        """Carry out the open calls of the turn; True if the time of the wake was over before all were."""
         await self._updates.store_custom_results()
         uses = {part.block.id: part.block for part in conversation.blocks if isinstance(part.block, ToolUseBlock)}
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
@@ -225,8 +243,10 @@ class _Wake:
             await self._write_files(prepared)
         rounds = Rounds(self._context, Calls(self._context), offer, origin, self._interrupt)
         calls = self._loaded.record.wakes.open_calls
-        await rounds.carry_out(self._loaded, await open_inputs(self._context, self._loaded.id, calls, uses))
+        inputs = await open_inputs(self._context, self._loaded.id, calls, uses)
+        is_cut = await rounds.carry_out(self._loaded, inputs, deadline=self._began + MAX_SECONDS)
         await self._updates.reload()
+        return is_cut
 
     async def _request_turn(self, prepared: Prepared, conversation: Conversation) -> bool:
         """Call the model and record its turn; False if the wake has ended with it."""
@@ -246,7 +266,16 @@ class _Wake:
             max_tokens=min(prepared.agent.definition.max_output_tokens, prepared.info.max_output),
             conversation=self._loaded.id,
         )
-        reply, span = await self._request(prepared, request, "turn")
+        try:
+            reply, span = await self._request(prepared, request, "turn")
+        except ModelProblem as problem:
+            # The window is smaller than it was taken to be: shorten the conversation once, and try again.
+            if problem.kind != "context_too_long_error" or self._is_shortened:
+                raise
+            self._is_shortened = True
+            if not await compact(self._updates, prepared, conversation, self._id, self._request, is_forced=True):
+                raise
+            return True
         self._turn_count += 1
         if reply.stop_reason == "refusal":
             await self._updates.refuse(self._id, span, reply.text)
@@ -255,30 +284,11 @@ class _Wake:
         return True
 
     async def _record_turn(self, prepared: Prepared, reply: ModelReply, span: tuple[NewEvent, ...]) -> None:
-        events, blobs = list(span), list[bytes]()
-        for block in _merge_texts(reply):
-            if isinstance(block, TextBlock):
-                new, stored = describe_message(block.text, self._id, is_last=not reply.tool_uses)
-            elif isinstance(block, ThinkingBlock):
-                text = store_text(block.text)
-                body = {"text": text.body, "signature": block.signature, "wake_id": self._id}
-                new, stored = event(e.AGENT_THINKING, body, blobs=text.digests), text.blobs
-            else:
-                new, stored = self._describe_use(prepared, block)
-            events.append(new)
-            blobs += stored
-        await self._updates.commit(events, blobs=tuple(blobs))
-
-    def _describe_use(self, prepared: Prepared, use: ToolUseBlock) -> tuple[NewEvent, tuple[bytes, ...]]:
-        name = new_id("toolu_", 20)
-        stored = store_input(self._context, self._loaded.id, name, use, {*prepared.custom, *prepared.extra})
-        body = {"id": name, "name": use.name[:200], **stored.body, "wake_id": self._id}
-        if use.problem:
-            body["problem"] = use.problem[:300]
-        if (extra := prepared.extra.get(unwrap(use.name, use.input)[0])) is not None and extra[0].ownership != "managed":
-            body["ownership"] = extra[0].ownership
-        type_ = e.CUSTOM_TOOL_USE if use.name in prepared.custom else e.TOOL_USE
-        return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
+        described = describe_reply(self._context, self._loaded.id, self._id, prepared, reply)
+        self._dropped += described.dropped
+        # After a retry the session was shown as rescheduled.
+        again = [event(e.STATUS_RUNNING, {"wake_id": self._id})] if self._loaded.record.status == "rescheduling" else []
+        await self._updates.commit([*again, *span, *described.events], blobs=tuple(described.blobs))
 
     async def _request(
         self, prepared: Prepared, request: ModelRequest, purpose: str
@@ -293,7 +303,7 @@ class _Wake:
             await self._updates.commit([error, ending.reschedule(self._id, "model_retry", due)])
 
         reply = await request_reply(prepared.provider, request, on_text, on_retry, self._runner.timing, self._interrupt)
-        return reply, span.end(reply.usage, prepared.info)
+        return reply, span.end(bound_usage(reply.usage), prepared.info)
 
     async def _grade(self, request: ModelRequest) -> ModelReply:
         """Ask the grader: another request of this wake, within the same budget, whose usage is recorded at once."""
@@ -301,6 +311,10 @@ class _Wake:
         grader = prepared.agent.definition.grader or prepared.model
         provider, vendor_model = self._context.ports.models.find(grader)
         info = self._context.ports.models.describe(grader)
+        record, now = self._loaded.record, self._context.clock()
+        state = check_budget(record, prepared.budget, now=now, is_priced=info.price is not None, begins=False)
+        if state.problem:
+            raise ModelProblem(state.problem, remedy="Raise the budget of the session.")
         own = replace(prepared, provider=provider, model=grader, vendor_model=vendor_model, info=info)
         reply, span = await self._request(own, replace(request, model=vendor_model), "grade")
         await self._updates.commit(span)
@@ -310,24 +324,3 @@ class _Wake:
 def _needs_sandbox(use: ToolUseBlock) -> bool:
     definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
     return definition is not None and definition.group in SANDBOX_GROUPS
-
-
-def _merge_texts(reply: ModelReply) -> list[TextBlock | ThinkingBlock | ToolUseBlock]:
-    """The blocks of a reply, neighbouring texts joined: each becomes an event. An empty reply is an empty text."""
-    merged: list[TextBlock | ThinkingBlock | ToolUseBlock] = []
-    for block in reply.content:
-        last = merged[-1] if merged else None
-        if isinstance(block, TextBlock) and isinstance(last, TextBlock):
-            merged[-1] = TextBlock(last.text + block.text)
-        elif not isinstance(block, TextBlock) or block.text:
-            merged.append(block)
-    return merged or [TextBlock("(The model sent an empty reply.)")]
-
-
-def describe_message(text: str, wake: str, *, is_last: bool) -> tuple[NewEvent, tuple[bytes, ...]]:
-    """The event of a message. A directive is stored apart from what the person reads, for the conversation."""
-    parsed = parse_reply(text) if is_last and OPENING in text else None
-    stored = store_text(parsed.message if parsed is not None else text)
-    item = {"type": "text", "stored": stored.body} if stored.digests else {"type": "text", "text": stored.body["text"]}
-    body = {"content": [item], "wake_id": wake, **({"directive": parsed.raw} if parsed is not None and parsed.raw else {})}
-    return event(e.AGENT_MESSAGE, body, blobs=stored.digests), stored.blobs
