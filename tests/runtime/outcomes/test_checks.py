@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fidelio.errors import SandboxUnavailable
+from fidelio.ledger.model import NewEvent
+from fidelio.runtime import events as e
 from fidelio.runtime.outcomes.checks import DiffPathsCheck
 from fidelio.runtime.outcomes.record import CriterionResult
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
@@ -84,17 +86,45 @@ async def test_a_command_is_met_by_its_exit_status_alone(bench: OutcomeBench, st
 
 
 @proves("outcomes.checks")
-async def test_a_person_sees_what_a_failed_command_printed_and_an_agent_does_not_get_it_without_approval(
+async def test_a_person_sees_what_a_failed_command_printed_and_an_agent_only_learns_whether_its_own_is_met(
     bench: OutcomeBench,
 ) -> None:
     session, other = await bench.open(), await bench.open("other")
-    bench.sandboxes.run = lambda _, __: 1
-    check = {"type": "command", "command": "cat /workspace/agent/x; exit 1"}
+    await bench.append(other, NewEvent(type=e.CONFIGURED, body={"policies": {"shell_run": "always_allow"}}))
+    bench.sandboxes.run = lambda _, __: 65
+    check = {"type": "command", "command": "cat /workspace/agent/x; exit 65"}
 
     assert "said this" in (await run_check(bench, session, check)).reason
     await bench.call(other, "outcome_define", title="mine", successCriteria=[{"text": "c", "check": check}])
     (result,) = (await bench.evaluate(other)).verdicts[0].results
+    assert (result.verdict, result.by) == ("not_met", "check")
     assert "said this" not in result.reason
+    assert "65" not in result.reason
+    seen = str(await bench.call(other, "outcome_evaluate")).replace(check["command"], "")
+    assert "exit status" not in seen
+
+
+@proves("outcomes.own-commands")
+async def test_a_command_that_an_agent_defined_itself_is_not_run_where_commands_need_an_approval(bench: OutcomeBench) -> None:
+    session = await bench.open()
+    ran: list[str] = []
+
+    def run(_: SandboxSpec, command: str) -> int:
+        ran.append(command)
+        return 0
+
+    bench.sandboxes.run = run
+    check = {"type": "command", "command": "head -c1 agent/secret | exit"}
+    await bench.call(session, "outcome_define", title="mine", successCriteria=[{"text": "c", "check": check}])
+
+    verdict = (await bench.call(session, "outcome_evaluate"))["evaluation"]
+    assert (verdict["status"], verdict["criteria"][0]["verdict"]) == ("uncertain", "unverified")
+    assert "a person has to" in verdict["criteria"][0]["reason"]
+    assert (ran, bench.sandboxes.specs) == ([], [])
+    # What a person defines counts, and so does what a person decides.
+    await bench.define(session, "mine", {"text": "c", "check": check})
+    assert (await bench.evaluate(session)).verdict["status"] == "pass"
+    assert ran == [check["command"]]
 
 
 @proves("outcomes.checks")

