@@ -38,6 +38,8 @@ ERROR_CHARACTERS = 2_000
 
 # Changes without an event (a job queued by another process, a released lease) send no notification and are found by polling.
 _POLL_SECONDS = 1.0
+# The error of a job whose worker was stopped, which says nothing about the job.
+STOPPED = "The worker was stopped before the job ended."
 # Pause after a claim that another worker won, so that the loop does not spin.
 _RETRY_SECONDS = 0.05
 
@@ -200,7 +202,7 @@ class Jobs:
         try:
             settlement = await self._run_with_heartbeat(assignment)
         except asyncio.CancelledError:
-            await self._settle(assignment, Retry(due=self._clock(), error="The worker was stopped before the job ended."))
+            await self._settle(assignment, Retry(due=self._clock(), error=STOPPED))
             raise
         except StaleLease:
             _log.warning("Job %s was claimed by another worker after its lease expired; its handler was stopped.", lease.job)

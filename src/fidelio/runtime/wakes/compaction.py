@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fidelio.ledger.model import NewEvent
-from fidelio.providers.model import Message, ModelReply, ModelRequest, TextBlock, ToolUseBlock
+from fidelio.providers.model import Message, ModelProblem, ModelReply, ModelRequest, TextBlock, ToolUseBlock
 from fidelio.runtime import events as e
 from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes.content import store_content
@@ -61,12 +61,24 @@ def _is_boundary(blocks: tuple[Part, ...], index: int) -> bool:
     return part.role == "assistant" or isinstance(part.block, TextBlock)
 
 
-async def compact(updates: WakeUpdates, prepared: Prepared, conversation: Conversation, wake: str, request: Request) -> bool:
-    """Shorten the conversation if the next request would fill the window; False if that is not needed or not possible."""
+async def compact(
+    updates: WakeUpdates,
+    prepared: Prepared,
+    conversation: Conversation,
+    wake: str,
+    request: Request,
+    *,
+    is_forced: bool = False,
+) -> bool:
+    """Shorten the conversation if the next request would fill the window; False if that is not needed or not possible.
+
+    `is_forced`: the vendor has said that it is too long, whatever its window was taken to be.
+    """
     window, wakes = prepared.info.window, updates.record.wakes
-    if estimate_tokens(prepared, conversation, wakes.context_tokens) <= window * FULL:
+    if not is_forced and estimate_tokens(prepared, conversation, wakes.context_tokens) <= window * FULL:
         return False
-    through = find_cut(conversation, int(window * RETAINED) * CHARACTERS_PER_TOKEN, after=wakes.compacted_seq)
+    room = conversation.characters // 2 if is_forced else int(window * RETAINED) * CHARACTERS_PER_TOKEN
+    through = find_cut(conversation, room, after=wakes.compacted_seq)
     if through is None:
         return False
     older = Conversation(tuple(part for part in conversation.blocks if part.seq <= through))
@@ -79,8 +91,7 @@ async def compact(updates: WakeUpdates, prepared: Prepared, conversation: Conver
         max_tokens=min(SUMMARY_TOKENS, prepared.info.max_output),
         conversation=updates.loaded.id,
     )
-    reply, span = await request(prepared, request_for_summary, "summary")
-    text = reply.text.strip() or "(The model gave no summary.)"
+    text, span = await _summarize(prepared, request_for_summary, request)
     stored = store_content([text_block(_OPENING + text)])
     body = {"through_seq": through, "messages": len(older.messages), "input": stored.content, "wake_id": wake}
     await updates.commit([*span, event(e.CONTEXT_COMPACTED, body, blobs=stored.digests)], blobs=stored.blobs)
@@ -93,3 +104,14 @@ def ask_for_summary(older: Conversation) -> tuple[Message, ...]:
     if messages[-1].role == "user":
         return (*messages[:-1], Message("user", (*messages[-1].content, instruction)))
     return (*messages, Message("user", (instruction,)))
+
+
+async def _summarize(prepared: Prepared, asking: ModelRequest, request: Request) -> tuple[str, tuple[NewEvent, ...]]:
+    """The summary of the model. What is too long even for that is dropped, rather than that the session never answers again."""
+    try:
+        reply, span = await request(prepared, asking, "summary")
+    except ModelProblem as problem:
+        if problem.kind != "context_too_long_error":
+            raise
+        return "(It was too long for a summary. The events of the session have all of it: session_search_context finds it.)", ()
+    return reply.text.strip() or "(The model gave no summary.)", span

@@ -133,7 +133,9 @@ async def _read(ledger: Ledger, event: Event) -> list[Part]:
 
 async def _read_message(ledger: Ledger, body: Mapping[str, Any]) -> str:
     texts = [await load_text(ledger, item.get("stored")) if "stored" in item else item.get("text", "") for item in _items(body)]
-    whole = "\n".join([*texts, *([body["directive"]] if body.get("directive") else [])])
+    directive = body.get("directive")
+    raw = await load_text(ledger, directive) if isinstance(directive, dict) else directive
+    whole = "\n".join([*texts, *([raw] if raw else [])])
     return whole or LOST
 
 

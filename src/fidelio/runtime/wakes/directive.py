@@ -25,6 +25,7 @@ SUMMARY_LENGTH = 400
 REASON_LENGTH = 200
 MAX_REJECTED = 20
 _FIELDS = frozenset({"outcome", "summary", "followUpSeconds", "queuedWakes", "learnings", "customToolRequest"})
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)", re.DOTALL)
 
 
@@ -70,6 +71,10 @@ def parse_reply(text: str) -> ParsedReply:
     # A linear scan: a pattern over a text of a model could take quadratic time.
     end = text.rfind(CLOSING)
     start = text.rfind(OPENING, 0, end) if end >= 0 else -1
+    if start < 0 and OPENING in text:
+        message = text[: text.rfind(OPENING)].strip()
+        rejected = (f"The directive has no {CLOSING}: nothing of it was read.",)
+        return ParsedReply(message, text[text.rfind(OPENING) :], Directive(summary=summarize(message), rejected=rejected))
     if start < 0:
         return ParsedReply(text.strip(), "", Directive(summary=summarize(text)))
     after = end + len(CLOSING)
@@ -194,8 +199,8 @@ def _read_custom_tool(value: Any, rejected: list[str]) -> CustomToolRequest | No
     if value is None:
         return None
     name = value.get("name") if isinstance(value, dict) else None
-    if not isinstance(name, str) or not name.strip():
-        rejected.append("customToolRequest: it needs a name.")
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name.strip()):
+        rejected.append("customToolRequest: it needs the name of a tool.")
         return None
     sent = value.get("input")
     if sent is not None and not isinstance(sent, dict):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
 from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.directive import CustomToolRequest, Directive, ParsedReply
+from fidelio.runtime.wakes.model_calls import until_interrupt
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.record import QueuedWake
 from fidelio.runtime.wakes.rules import REVISION, plan_continuation
@@ -29,10 +31,11 @@ GradeModel = Callable[[ModelRequest], Awaitable[ModelReply]]
 class Finish:
     """Commits the end of a wake whose model has answered without calling a tool."""
 
-    def __init__(self, updates: WakeUpdates, prepared: Prepared, grade: GradeModel) -> None:
-        self._updates, self._prepared, self._grade = updates, prepared, grade
+    def __init__(self, updates: WakeUpdates, prepared: Prepared, grade: GradeModel, interrupt: asyncio.Event) -> None:
+        self._updates, self._prepared, self._grade, self._interrupt = updates, prepared, grade, interrupt
 
-    async def commit(self, wake: str, reply: ParsedReply, budget: ContextBudget) -> None:
+    async def commit(self, wake: str, reply: ParsedReply, budget: ContextBudget, *, dropped: Sequence[str] = ()) -> None:
+        """Commit the end. `dropped` is what was left out of replies. Raises `WakeInterrupted`."""
         updates, directive = self._updates, reply.directive
         if directive.custom_tool is not None:
             await self._ask_caller(wake, directive, directive.custom_tool)
@@ -44,7 +47,7 @@ class Finish:
         queued = ending.queue_wakes(after.queued, wake)
         judged = await self._evaluate(wake, queued)
         again = _revise(judged, wake, now=now) if judged is not None and judged.goes_on and not after.continues else ()
-        rejected = [*after.rejected, *learned.rejected]
+        rejected = [*dropped, *after.rejected, *learned.rejected]
         done = ending.end_wake(wake, "success", summary=directive.summary, continues=after.continues, rejected=rejected)
         # A follow-up that it asks for may be queued already.
         times = [updates.next_due(), *(queued_wake.due for queued_wake in (*after.queued, *again))]
@@ -77,7 +80,9 @@ class Finish:
         record = fold_ahead(updates.record, queued, now=updates.context.clock())
         grade = None if self._prepared.agent.definition.grader == NO_GRADER else self._grade
         tools = self._prepared.tools
-        return await evaluate(updates.context, replace(updates.loaded, record=record), wake=wake, grade=grade, tools=tools)
+        session = replace(updates.loaded, record=record)
+        # Checks may take minutes, and a person may want something else.
+        return await until_interrupt(evaluate(updates.context, session, wake=wake, grade=grade, tools=tools), self._interrupt)
 
     async def _ask_caller(self, wake: str, directive: Directive, request: CustomToolRequest) -> None:
         """Pause for a custom tool that the directive names. What else it asks for is stored; the result continues the turn."""

@@ -104,6 +104,8 @@ class WakeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     day: int = 0
     day_wakes: int = 0
     usage: UsageTotals = UsageTotals()
+    # What children were given of the budget, by the name of the limit.
+    reserved: dict[str, float] = {}
     # Tokens of the newest request: what the conversation takes of the window.
     context_tokens: int = 0
     # The conversation begins after this event; what was before it is in a summary.
@@ -194,7 +196,7 @@ def _use_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     if not event.body.get("wake_id"):
         return wakes
     state: CallState = "custom" if event.type == e.CUSTOM_TOOL_USE else "requested"
-    call = OpenCall(event.body["id"], event.body.get("name", ""), event.seq, state)
+    call = OpenCall(event.body["id"], event.body.get("tool") or event.body.get("name", ""), event.seq, state)
     return replace(wakes, open_calls=(*wakes.open_calls, call))
 
 
@@ -275,6 +277,12 @@ def _compact(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return replace(wakes, compacted_seq=body["through_seq"], compacted_messages=dropped, context_tokens=0)
 
 
+def _reserve(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    given: Mapping[str, float] = event.body.get("budget") or {}
+    more = {name: wakes.reserved.get(name, 0) + given.get(name, 0) for name in ("tokens", "usd", "wall_seconds")}
+    return replace(wakes, reserved={**wakes.reserved, **{name: value for name, value in more.items() if value}})
+
+
 def _terminate(wakes: WakeRecord, _: RecordEvent) -> WakeRecord:
     return replace(wakes, current="", open_calls=(), queued=(), schedules=(), pending=0, is_paused=False)
 
@@ -296,6 +304,7 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.STATUS_IDLE: _idle,
     e.MODEL_REQUEST_ENDED: _end_request,
     e.CONTEXT_COMPACTED: _compact,
+    e.CHILD_CREATED: _reserve,
 }
 # Events that other parts of the record are folded from too.
 SHARED_WAKE_FOLDS: Mapping[str, WakeFold] = {

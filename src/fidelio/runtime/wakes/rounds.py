@@ -46,12 +46,18 @@ class Rounds:
         self._context, self._calls, self._offer = context, calls, offer
         self._origin, self._interrupt = origin, interrupt
 
-    async def carry_out(self, session: LoadedRuntime, uses: Mapping[str, ToolUseBlock]) -> None:
-        """Carry out every open call that can go on. `uses` are the calls of the turn by id. Raises `WakeInterrupted`."""
+    async def carry_out(self, session: LoadedRuntime, uses: Mapping[str, ToolUseBlock], *, deadline: float) -> bool:
+        """Carry out every open call that can go on. `uses` are the calls of the turn by id. Raises `WakeInterrupted`.
+
+        True if the deadline, a time of the event loop, had passed before all were begun.
+        """
         ready = find_ready(session.record, now=self._context.clock())
         for group in split_parallel([(call, uses[call.id]) for call in ready if call.id in uses]):
+            if asyncio.get_running_loop().time() > deadline:
+                return True
             tasks = [asyncio.create_task(self._carry_out(session.id, call, use)) for call, use in group]
             await self._wait(session, tasks, group)
+        return False
 
     async def _carry_out(self, session: str, call: OpenCall, use: ToolUseBlock) -> CallOutcome:
         name, arguments = unwrap(use.name, use.input)

@@ -236,8 +236,37 @@ class WakeUpdates:
 
         await self.decide(build)
 
+    async def _find_interrupter(self) -> str:
+        after = self.record.wakes.interrupt_seq - 1
+        found = await self.context.ledger.events(self.loaded.id, after=after, limit=1)
+        return found[0].actor if found else "system"
+
+    async def stop_broken(self, error: str) -> None:
+        """End a wake that failed several times for a reason that nobody foresaw, rather than try it for ever."""
+        wake = self.record.wakes.current
+        message = f"The wake failed again and again: {error[:300]}"
+        events = [
+            ending.report_error(
+                wake, "internal_error", message, "Send another message. If it fails again, report it as a defect."
+            ),
+            *ending.refuse_open_calls(self.record, message),
+            *([ending.end_wake(wake, "error", summary=message)] if wake else []),
+            ending.go_idle(wake, "retries_exhausted", message),
+        ]
+        await self.commit(
+            events,
+            requests=ending.close_requests(self.record, "system"),
+            jobs=ending.wake_job(self.loaded.id, self._later()),
+            settle=Completion(),
+        )
+
+    def _later(self) -> int | None:
+        return self.next_due(earliest=self.context.clock() + _RETRY_MS)
+
     async def end_interrupted(self) -> None:
         """Carry out an interrupt: every open call gets a result, requests and queued wakes end, the turn is over."""
+
+        by = await self._find_interrupter()
 
         def build(record: RuntimeRecord) -> SessionDecision[None]:
             wake, queued = record.wakes.current, [wake.id for wake in record.wakes.queued]
@@ -247,7 +276,7 @@ class WakeUpdates:
                 *([ending.end_wake(wake, "blocked", summary="Interrupted.")] if wake else []),
                 ending.go_idle(wake, "end_turn", "Interrupted.", interrupt_seq=record.wakes.interrupt_seq),
             )
-            return SessionDecision(None, events=events, requests=ending.close_requests(record, "person"))
+            return SessionDecision(None, events=events, requests=ending.close_requests(record, by))
 
         await self.decide(build)
 

@@ -15,16 +15,13 @@ from msgspec.structs import replace
 
 from fidelio.errors import FidelioError, SessionNotFound
 from fidelio.ids import new_id
-from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.long_text import store_text
+from fidelio.ledger.jobs import STOPPED, Assignment
 from fidelio.ledger.model import Change, Completion, NewEvent
 from fidelio.providers.model import (
     ModelProblem,
     ModelReply,
     ModelRequest,
     OnText,
-    TextBlock,
-    ThinkingBlock,
     ToolUseBlock,
 )
 from fidelio.runtime import events as e
@@ -43,11 +40,12 @@ from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
 from fidelio.runtime.wakes.compaction import compact
 from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
-from fidelio.runtime.wakes.directive import OPENING, parse_reply
+from fidelio.runtime.wakes.directive import parse_reply
 from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.measuring import measure_context
 from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply, watch_interrupts
 from fidelio.runtime.wakes.preparation import Prepared, prepare
+from fidelio.runtime.wakes.replies import bound_usage, describe_reply
 from fidelio.runtime.wakes.rounds import Offer, Rounds
 from fidelio.runtime.wakes.rules import (
     MAX_SECONDS,
@@ -60,12 +58,14 @@ from fidelio.runtime.wakes.rules import (
     check_budget,
     plan_wake,
 )
-from fidelio.runtime.wakes.tool_inputs import open_inputs, store_input
+from fidelio.runtime.wakes.tool_inputs import open_inputs
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 OnSessionText = Callable[[str, str], None]
 # An interrupted wake, the wake that follows it, and one more plan that finds nothing left.
 _MAX_PLANS = 4
+# A wake that fails this often in a row for a reason that is not foreseen is ended. Crashes and stopped workers do not count.
+_MAX_FAILURES = 3
 _DEFAULT_TIMING = Timing(asyncio.sleep, SystemRandom().random)
 
 
@@ -96,6 +96,9 @@ class WakeRunner:
     async def _run(self, assignment: Assignment) -> None:
         context, session = self.context, assignment.lease.session
         loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
+        if assignment.lease.attempt > _MAX_FAILURES and is_failure(assignment.lease.error):
+            await WakeUpdates(context, assignment, loaded).stop_broken(assignment.lease.error)
+            return
         for _ in range(_MAX_PLANS):
             plan = plan_wake(loaded.record, now=context.clock())
             if isinstance(plan, Nothing):
@@ -319,6 +322,11 @@ class _Wake:
         reply, span = await self._request(own, replace(request, model=vendor_model), "grade")
         await self._updates.commit(span)
         return reply
+
+
+def is_failure(error: str) -> bool:
+    """Whether the last attempt raised an error, and was not only stopped with its worker."""
+    return bool(error) and error != STOPPED
 
 
 def _needs_sandbox(use: ToolUseBlock) -> bool:
