@@ -109,7 +109,7 @@ def _list_texts(source: str, row: RankRow) -> list[str]:
 
 
 def list_texts(body: Any) -> list[str]:
-    """The values of `iter_fields` without their paths, which take most of its time."""
+    """The values of `iter_fields` without their paths, which are most of its cost."""
     texts: list[str] = []
     waiting = [body]
     while waiting:
