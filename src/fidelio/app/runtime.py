@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
+from fidelio.app.agents import open_agents
+from fidelio.app.blueprint_servers import BlueprintServers
 from fidelio.clock import now_ms
+from fidelio.conductor.plan import load_plan
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Session
@@ -26,6 +30,8 @@ from fidelio.tokens.keyring import KeyRing
 
 # The newest workflow sessions that are looked at for one of a workflow.
 _MAX_SESSIONS = 200
+# How far up the run is looked for that a workflow session belongs to.
+_MAX_PARENTS = 20
 Companion = Callable[[], AbstractAsyncContextManager[Callable[[], bool]]]
 
 
@@ -35,7 +41,13 @@ def open_runtime(
     """The service of runtime sessions with everything that `app` binds. The providers are closed by the caller."""
     providers = open_providers(models=settings.home.path / "models.yaml")
     workflows = WorkflowActivities(ledger)
-    ports = RuntimePorts(models=providers, skill_roots=partial(list_default_roots, settings.home), find_activity=workflows.find)
+    servers = BlueprintServers(ledger, lambda: open_agents(settings, ledger).context)
+    ports = RuntimePorts(
+        models=providers,
+        skill_roots=partial(list_default_roots, settings.home),
+        find_activity=workflows.find,
+        fill_server=servers.fill,
+    )
     return RuntimeService(RuntimeContext(ledger, now_ms, settings.home, sandboxes, open_keys, ports)), providers
 
 
@@ -68,18 +80,20 @@ async def combine(*companions: Companion) -> AsyncIterator[Callable[[], bool]]:
 class WorkflowActivities:
     """Answers from the ledger whether a workflow session, or an activity of it, was completed.
 
-    A check names a session, or a workflow: then the newest session of it counts that began after `since`.
+    A check names a session, or a workflow: then the newest session of it counts. A session that began before `since` does not
+    count, nor does one that the conductor has run in another project. A session that a client runs itself belongs to none.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    async def find(self, check: Mapping[str, Any], _project: str) -> ActivityStatus:
+    async def find(self, check: Mapping[str, Any], project: str) -> ActivityStatus:
         workflow, activity = str(check.get("workflow") or ""), str(check.get("activity") or "")
-        session = await self._find_session(str(check.get("session") or ""), workflow, int(check.get("since") or 0))
+        session = await self._find_session(check, workflow, project)
         if session is None:
             named = check.get("session") or f"of the workflow {workflow}"
-            return ActivityStatus(is_completed=False, reason=f"There is no workflow session {named}.")
+            reason = f"There is no workflow session {named} of this project that began after the outcome was defined."
+            return ActivityStatus(is_completed=False, reason=reason)
         if not activity:
             reason = f"The status of the workflow session {session.id} is {session.status}."
             return await self._cite(session, session.status == "completed", reason)
@@ -87,17 +101,37 @@ class WorkflowActivities:
         words = "was" if is_done else "was not"
         return await self._cite(session, is_done, f"The activity {activity} {words} completed in session {session.id}.")
 
-    async def _find_session(self, name: str, workflow: str, since: int) -> Session | None:
-        if name:
-            try:
-                found = await self._ledger.session(name)
-            except SessionNotFound:
-                return None
-            return found if found.kind == "workflow" and workflow in ("", found.record.get("workflow")) else None
-        page = await self._ledger.sessions(kind="workflow", limit=_MAX_SESSIONS)
-        listed = (session for session in page.items if session.created_at >= since)
-        return next((session for session in listed if session.record.get("workflow") == workflow), None)
+    async def _find_session(self, check: Mapping[str, Any], workflow: str, project: str) -> Session | None:
+        since = int(check.get("since") or 0)
+        for session in await self._list_sessions(str(check.get("session") or "")):
+            is_named = session.kind == "workflow" and workflow in ("", session.record.get("workflow"))
+            if is_named and session.created_at >= since and await self._may_count(session, project):
+                return session
+        return None
+
+    async def _list_sessions(self, name: str) -> tuple[Session, ...]:
+        """The named session, or the newest of all."""
+        if not name:
+            return (await self._ledger.sessions(kind="workflow", limit=_MAX_SESSIONS)).items
+        try:
+            return (await self._ledger.session(name),)
+        except SessionNotFound:
+            return ()
+
+    async def _may_count(self, session: Session, project: str) -> bool:
+        """Whether no run ties the session, or one of those that started it, to another project."""
+        for _ in range(_MAX_PARENTS):
+            if (plan := await load_plan(self._ledger, session.id)) is not None:
+                return not project or _is_same_directory(plan.project, project)
+            if session.parent is None:
+                break
+            session = await self._ledger.session(session.parent)
+        return True
 
     async def _cite(self, session: Session, is_completed: bool, reason: str) -> ActivityStatus:
         events = await self._ledger.events(session.id, after=session.last_seq - 1, limit=1)
         return ActivityStatus(is_completed=is_completed, reason=reason, citation=events[0].id if events else "")
+
+
+def _is_same_directory(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)

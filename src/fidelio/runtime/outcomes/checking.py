@@ -56,13 +56,17 @@ _UNDECIDED = (SandboxError, RuntimeProblem, UsageProblem, CheckUndecided)
 
 
 class CheckContext(msgspec.Struct, frozen=True):
-    """What checks need. `deadline` is a time of the event loop. `is_own`: the session that is judged has defined the check."""
+    """What checks need. `deadline` is a time of the event loop.
+
+    `is_own`: the session that is judged has defined the check. `defined_seq`: the event that defined it.
+    """
 
     context: RuntimeContext
     session: LoadedRuntime
     view: WorkspaceView
     deadline: float
     is_own: bool = False
+    defined_seq: int = 0
 
 
 async def carry_out(subject: CheckContext, check: Mapping[str, Any]) -> CriterionResult:
@@ -191,11 +195,17 @@ def matches_glob(pattern: GlobPattern, path: str) -> bool:
 
 
 async def _check_activity(subject: CheckContext, check: WorkflowActivityCheck) -> CriterionResult:
-    # A workflow that was completed before this session began says nothing about its work.
-    since = 0 if check.session else subject.session.session.created_at
+    # A workflow that was begun before the outcome was defined says nothing about the work for it. A person who names a session
+    # has chosen it.
+    since = 0 if check.session and not subject.is_own else await _find_definition_time(subject)
     wanted = {"workflow": check.workflow, "session": check.session, "activity": check.activity, "since": since}
     found = await subject.context.ports.find_activity(wanted, subject.session.record.project)
     return _result(found.is_completed, found.reason, *([found.citation] if found.citation else []))
+
+
+async def _find_definition_time(subject: CheckContext) -> int:
+    defined = await subject.context.ledger.events(subject.session.id, after=subject.defined_seq - 1, limit=1)
+    return defined[0].time if defined else subject.session.session.created_at
 
 
 def _path_of(path: str) -> str:

@@ -1,6 +1,6 @@
 """Evaluation of the outcomes of a session: run the checks, ask the grader, and build the events of the verdicts.
 
-It is done at the end of a wake and by outcome_evaluate for the own session. Everything else reads what is recorded. Nothing is
+It is done at the end of a wake and by outcome_evaluate for the own session. Everything else reads what is recorded. NothingDue is
 committed here.
 """
 
@@ -183,7 +183,7 @@ class _Evaluator:
 
     async def _check(self, outcome: Outcome, number: int) -> CriterionResult:
         is_own = outcome.author != "person"
-        subject = CheckContext(self._context, self._session, self.view, self._deadline, is_own)
+        subject = CheckContext(self._context, self._session, self.view, self._deadline, is_own, outcome.defined_seq)
         return await carry_out(subject, outcome.criteria[number].check)
 
     async def _grade_rest(self, outcome: Outcome, numbers: Sequence[int]) -> Grading:

@@ -1,6 +1,6 @@
 """Rules of verdicts: what is read live, what follows from recorded results, trend and grade. Pure.
 
-A verdict never follows from texts: neither from what an agent says nor from its criteria. Nothing here runs a check or a model.
+A verdict never follows from texts: neither from what an agent says nor from its criteria. NothingDue here runs a check or a model.
 """
 
 from __future__ import annotations
