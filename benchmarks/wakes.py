@@ -45,7 +45,7 @@ from fidelio.toolkit import input_schema
 ROUNDS = 7
 WAKES = 20
 TURNS = 20
-FEW, MANY = 10, 5_000
+FEW, MANY = 10, 100_000
 DUE = 200
 _BATCH = 500
 _WORDS = (

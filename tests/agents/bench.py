@@ -24,7 +24,7 @@ from fidelio.orchestrator.executors.contract import Executor, Turn, TurnResult
 from fidelio.processes.spooled import find_marked
 from fidelio.processes.table import ProcessIdentity
 from tests.agents.model import SECONDS, ModelCall, ScriptedModel, scripted_model
-from tests.agents.model.script import ModelScript
+from tests.agents.model.script import ApiScript
 from tests.orchestrator.executors.recording import RecordingReporter, make_turn
 
 SYSTEM_PROMPT = "You are the porter of this test. --version"
@@ -94,7 +94,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(harness: Harness, place: Path, script: ModelScript) -> AsyncIterator[Bench]:
+async def bench(harness: Harness, place: Path, script: ApiScript) -> AsyncIterator[Bench]:
     home = place / "home"
     home.mkdir()
     async with scripted_model(script) as model:

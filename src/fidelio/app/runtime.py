@@ -63,7 +63,7 @@ async def has_queued_wakes(ledger: Ledger) -> bool:
 
 
 async def start_worker_for_wakes(ledger: Ledger, settings: Settings) -> None:
-    """Start the background worker if a wake is queued and no process hosts this home. It ends at once if another worker runs."""
+    """Start the background worker if a wake is queued and no process hosts this home. It ends at once if another runs."""
     if await has_queued_wakes(ledger) and not is_hosted(settings.home):
         own = settings.ledger == str(settings.home.ledger)
         spawn_worker(settings.home, ledger=None if own else settings.ledger)

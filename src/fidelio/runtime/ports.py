@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from fidelio.errors import AgentDefinitionProblem
 from fidelio.providers.model import ModelInfo, Provider
 from fidelio.runtime.recall.model import RecallBackend
+
+if TYPE_CHECKING:
+    from fidelio.runtime.agents.definition import ServerDefinition
 
 
 class ModelFinder(Protocol):
@@ -60,13 +63,19 @@ async def _no_workflows(_: Mapping[str, Any], __: str) -> ActivityStatus:
     return ActivityStatus(is_completed=False, reason="This process cannot read workflow sessions.")
 
 
+async def _fill_nothing(_: str, __: str, server: ServerDefinition) -> tuple[ServerDefinition, tuple[str, ...]]:
+    return server, ()
+
+
 class RuntimePorts(msgspec.Struct, frozen=True, kw_only=True):
     """What `app` gives to the runtime. `skill_roots` takes a project, `find_activity` a check and a project.
 
-    `recall_backends` are searched in addition to those that are built in.
+    `recall_backends` are searched in addition to those that are built in. `fill_server` takes a session, the name of an MCP
+    server and its stored definition; it returns what to connect to, which must not be stored, and the secrets in it.
     """
 
     models: ModelFinder = NoModels()
     skill_roots: Callable[[str], tuple[SkillRoot, ...]] = _no_skills
     find_activity: Callable[[Mapping[str, Any], str], Awaitable[ActivityStatus]] = _no_workflows
+    fill_server: Callable[[str, str, ServerDefinition], Awaitable[tuple[ServerDefinition, tuple[str, ...]]]] = _fill_nothing
     recall_backends: tuple[RecallBackend, ...] = ()

@@ -24,10 +24,17 @@ from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
 from fidelio.runtime.schedules import cancel_schedule, set_schedule
-from fidelio.runtime.sessions import NewAgentSession, Sending, create_session, describe_session, session_namespace
+from fidelio.runtime.sessions import (
+    NewAgentSession,
+    Sending,
+    create_session,
+    describe_session,
+    load_agent_policies,
+    session_namespace,
+)
 from fidelio.runtime.snapshots.restoring import restore_snapshot
 from fidelio.runtime.snapshots.snapshots import diff_snapshot, list_snapshots
-from fidelio.runtime.stores import find_store, open_store, refuse_store
+from fidelio.runtime.stores import open_store, refuse_store
 from fidelio.runtime.tools.definitions import DEFINITIONS, SANDBOX_TOOL_NAMES, TOOL_OF_ACTION
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
@@ -201,10 +208,6 @@ class RuntimeService:
         store = await open_store(self.context, "substrate", project=project, agent=agent)
         await self.context.unit.update(store.id, lambda _: SessionDecision(None, events=(event,)))
 
-    async def _load_agent_policies(self, request: SessionRequest) -> dict[str, str]:
-        store = await find_store(self.context, "substrate", project=request.project, agent=request.agent)
-        return {} if store is None else (await self.load(store.id)).record.policies
-
     async def _append(self, session: str, event: NewEvent) -> None:
         def append(current: LoadedRuntime) -> SessionDecision[None]:
             refuse_store(current)
@@ -224,7 +227,7 @@ class RuntimeService:
             "environment": environment.name,
             "environment_version": environment.version,
             "vaults": list(request.vaults),
-            "policies": await self._load_agent_policies(request),
+            "policies": await load_agent_policies(self.context, request.project, request.agent),
             **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
         }
         session = new_session_id()

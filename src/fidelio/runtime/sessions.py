@@ -18,11 +18,12 @@ from fidelio.ledger.unit_of_work import CommittedSession, SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.environments.service import Environments
+from fidelio.runtime.environments.versions import EnvironmentVersion
 from fidelio.runtime.outcomes.decisions import plan_outcome
 from fidelio.runtime.outcomes.parsing import Author
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.stores import refuse_store
+from fidelio.runtime.stores import find_store, refuse_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.vaults import Vaults
 from fidelio.runtime.wakes.content import check_content, store_content
@@ -35,7 +36,10 @@ _TYPES = (e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_CONFIRMATION, e.USER_TOOL_RES
 
 
 class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session to begin. `version` None: the newest. `model`, `budget` and `tools` narrow or replace those of the agent."""
+    """A session to begin. `version` None: the newest. `model`, `budget` and `tools` narrow or replace those of the agent.
+
+    `environment_version` None: the version that the name means now. A child takes that of its parent.
+    """
 
     project: str
     agent: str
@@ -44,6 +48,7 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     title: str = ""
     environment: str | None = None
+    environment_version: int | None = None
     mount: str | None = None
     vaults: tuple[str, ...] = ()
     budget: Mapping[str, float] = msgspec.field(default_factory=dict)
@@ -57,6 +62,12 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
 def session_namespace(project: str) -> str:
     """Names of runtime sessions are unique in a project, apart from those of other kinds."""
     return f"runtime:{project}"
+
+
+async def load_agent_policies(context: RuntimeContext, project: str, agent: str) -> dict[str, str]:
+    """The policies that a person has set for the sessions of an agent."""
+    store = await find_store(context, "substrate", project=project, agent=agent)
+    return {} if store is None else (await context.unit.load(store.id)).record.policies
 
 
 async def create_session(context: RuntimeContext, request: NewAgentSession) -> str:
@@ -86,7 +97,7 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
     definition = agent.definition
     _check_price(context, request.model or definition.model, merge_budget(definition.limits, dict(request.budget)).usd)
     await Vaults(context).require(request.vaults)
-    environment = await Environments(context).resolve(request.environment or definition.environment, request.project)
+    environment = await _find_environment(context, request, definition.environment)
     mount = parse_mount(request.mount, Path(request.project))
     directory = await asyncio.to_thread(create_directory, context.home.ensure().path)
     body = {
@@ -97,7 +108,7 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
         "environment": environment.name,
         "environment_version": environment.version,
         "vaults": list(request.vaults),
-        "policies": {**definition.tools.policies, **request.policies},
+        "policies": {**definition.tools.policies, **await _load_changed_policies(context, request), **request.policies},
         "model": request.model,
         "title": request.title[:200],
         "tools": list(request.tools),
@@ -108,6 +119,18 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
     }
     create = NewSession(kind="runtime", namespace=session_namespace(request.project), name=request.name, parent=request.parent)
     return SessionPlan(new_session_id(), create, (NewEvent(type=e.STARTED, body=body),), directory)
+
+
+async def _find_environment(context: RuntimeContext, request: NewAgentSession, default: str) -> EnvironmentVersion:
+    environments = Environments(context)
+    if request.environment is not None and request.environment_version is not None:
+        return await environments.load(request.environment, request.environment_version)
+    return await environments.resolve(request.environment or default, request.project)
+
+
+async def _load_changed_policies(context: RuntimeContext, request: NewAgentSession) -> dict[str, str]:
+    """What a person has set for the agent. A child has the policies of its parent: newer ones could allow it more."""
+    return {} if request.parent is not None else await load_agent_policies(context, request.project, request.agent)
 
 
 def _check_price(context: RuntimeContext, model: str, usd: float | None) -> None:

@@ -5,7 +5,7 @@ speaks for the model itself, step by step (`modelled`), or writes down beforehan
 """
 
 from tests.agents.model.dialogue import Model, modelled
-from tests.agents.model.parts import Heard, Held, ModelCall, ModelReply, ModelText, ModelTool, Refuse, Seen, Spent
+from tests.agents.model.parts import Heard, Held, MessageReply, ModelCall, ModelText, ModelTool, Refuse, Seen, Spent
 from tests.agents.model.script import ScriptedModel, scripted_model
 from tests.agents.model.server import SECONDS
 
@@ -13,9 +13,9 @@ __all__ = [
     "SECONDS",
     "Heard",
     "Held",
+    "MessageReply",
     "Model",
     "ModelCall",
-    "ModelReply",
     "ModelText",
     "ModelTool",
     "Refuse",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
-from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
+from tests.agents.model.parts import ApiAnswer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
 
 _numbers = count(1)
 
@@ -25,7 +25,7 @@ def read(body: Json) -> Heard:
     )
 
 
-def stream(answer: Answer, body: Json) -> Iterator[str]:
+def stream(answer: ApiAnswer, body: Json) -> Iterator[str]:
     """One message with one block, in the pieces in which a real model sends it."""
     whole_message = whole(answer, body)
     (block,) = whole_message["content"]
@@ -38,7 +38,7 @@ def stream(answer: Answer, body: Json) -> Iterator[str]:
     yield event("message_stop")
 
 
-def whole(answer: Answer, body: Json) -> Json:
+def whole(answer: ApiAnswer, body: Json) -> Json:
     return {
         "id": f"msg_{next(_numbers)}",
         "type": "message",
@@ -57,7 +57,7 @@ def refusal(refuse: Refuse) -> Json:
     return {"type": "error", "error": {"type": kind, "message": refuse.sentence}}
 
 
-def _block(answer: Answer) -> Json:
+def _block(answer: ApiAnswer) -> Json:
     if isinstance(answer, ModelText):
         return {"type": "text", "text": answer.text}
     return {"type": "tool_use", "id": answer.id, "name": answer.tool.name, "input": answer.arguments}

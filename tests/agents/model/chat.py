@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
-from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
+from tests.agents.model.parts import ApiAnswer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
 
 _numbers = count(1)
 
@@ -28,7 +28,7 @@ def read(body: Json) -> Heard:
     )
 
 
-def stream(answer: Answer, body: Json) -> Iterator[str]:
+def stream(answer: ApiAnswer, body: Json) -> Iterator[str]:
     completion = whole(answer, body)
     (choice,) = completion["choices"]
     common = {**completion, "object": "chat.completion.chunk", "usage": None}
@@ -38,7 +38,7 @@ def stream(answer: Answer, body: Json) -> Iterator[str]:
     yield "data: [DONE]\n\n"
 
 
-def whole(answer: Answer, body: Json) -> Json:
+def whole(answer: ApiAnswer, body: Json) -> Json:
     finish = "stop" if isinstance(answer, ModelText) else "tool_calls"
     spent = answer.spent
     return {
@@ -59,7 +59,7 @@ def refusal(refuse: Refuse) -> Json:
     return {"error": {"type": "invalid_request_error", "message": refuse.sentence, "code": None, "param": None}}
 
 
-def _message(answer: Answer) -> Json:
+def _message(answer: ApiAnswer) -> Json:
     if isinstance(answer, ModelText):
         return {"role": "assistant", "content": answer.text}
     function = {"name": answer.tool.name, "arguments": json.dumps(answer.arguments)}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.agents.model.parts import Heard, ModelCall, ModelReply, ModelText, Seen
+from tests.agents.model.parts import Heard, MessageReply, ModelCall, ModelText, Seen
 from tests.agents.model.server import SECONDS, ModelServer, listening
 
 MARK = "mcp__fidelio__"
@@ -20,7 +20,7 @@ class Model:
         self.tools: set[str] = set()
         self.server = ModelServer(self._reply)
         self._requests: asyncio.Queue[Heard] = asyncio.Queue()
-        self._replies: asyncio.Queue[ModelReply] = asyncio.Queue()
+        self._replies: asyncio.Queue[MessageReply] = asyncio.Queue()
 
     @property
     def strays(self) -> list[str]:
@@ -43,7 +43,7 @@ class Model:
         async with asyncio.timeout(SECONDS):
             return await self._requests.get()
 
-    async def _reply(self, heard: Heard) -> ModelReply:
+    async def _reply(self, heard: Heard) -> MessageReply:
         self.tools |= {tool.name.removeprefix(MARK) for tool in heard.tools}
         self._requests.put_nowait(heard)
         return await self._replies.get()

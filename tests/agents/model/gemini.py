@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
+from tests.agents.model.parts import ApiAnswer, Heard, Json, ModelText, ModelTool, Refuse, Seen, data, texts
 
 
 def read(body: Json) -> Heard:
@@ -24,11 +24,11 @@ def read(body: Json) -> Heard:
     )
 
 
-def stream(answer: Answer, body: Json) -> Iterator[str]:
+def stream(answer: ApiAnswer, body: Json) -> Iterator[str]:
     yield data(whole(answer, body))
 
 
-def whole(answer: Answer, body: Json) -> Json:
+def whole(answer: ApiAnswer, body: Json) -> Json:
     spent = answer.spent
     return {
         "candidates": [{"index": 0, "content": {"role": "model", "parts": [_part(answer)]}, "finishReason": "STOP"}],
@@ -45,7 +45,7 @@ def refusal(refuse: Refuse) -> Json:
     return {"error": {"code": refuse.status, "message": refuse.sentence, "status": "INVALID_ARGUMENT"}}
 
 
-def _part(answer: Answer) -> Json:
+def _part(answer: ApiAnswer) -> Json:
     if isinstance(answer, ModelText):
         return {"text": answer.text}
     return {"functionCall": {"id": answer.id, "name": answer.tool.name, "args": answer.arguments}}

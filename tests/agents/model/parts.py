@@ -74,14 +74,14 @@ class Spent:
     said: int = 1
 
 
-class ModelReply:
+class MessageReply:
     """What a model does when it is asked."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ModelText(ModelReply):
+class ModelText(MessageReply):
     """A text, with which the agent's turn ends."""
 
     text: str
@@ -89,7 +89,7 @@ class ModelText(ModelReply):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCall(ModelReply):
+class ModelCall(MessageReply):
     """Uses the tool that `tool` marks, see `Heard.tool`. Where none fits, the model says so instead."""
 
     tool: str
@@ -98,7 +98,7 @@ class ModelCall(ModelReply):
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse(ModelReply):
+class Refuse(MessageReply):
     """The interface itself fails, with a status of HTTP and a sentence."""
 
     status: int
@@ -106,10 +106,10 @@ class Refuse(ModelReply):
 
 
 @dataclass(frozen=True, slots=True)
-class Held(ModelReply):
+class Held(MessageReply):
     """Says nothing until it is released. `reached` tells that the agent waits for it."""
 
-    then: ModelReply
+    then: MessageReply
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -127,7 +127,7 @@ class ModelUse:
     spent: Spent
 
 
-Answer = ModelText | ModelUse
+ApiAnswer = ModelText | ModelUse
 
 
 class Wire(Protocol):
@@ -135,9 +135,9 @@ class Wire(Protocol):
 
     def read(self, body: Json) -> Heard: ...
 
-    def stream(self, answer: Answer, body: Json) -> Iterator[str]: ...
+    def stream(self, answer: ApiAnswer, body: Json) -> Iterator[str]: ...
 
-    def whole(self, answer: Answer, body: Json) -> Json: ...
+    def whole(self, answer: ApiAnswer, body: Json) -> Json: ...
 
     def refusal(self, refuse: Refuse) -> Json: ...
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from tests.agents.model.parts import Answer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
+from tests.agents.model.parts import ApiAnswer, Heard, Json, ModelText, ModelTool, Refuse, Seen, event, texts
 
 _numbers = count(1)
 
@@ -25,7 +25,7 @@ def read(body: Json) -> Heard:
     )
 
 
-def stream(answer: Answer, body: Json) -> Iterator[str]:
+def stream(answer: ApiAnswer, body: Json) -> Iterator[str]:
     response = whole(answer, body)
     (item,) = response["output"]
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
@@ -36,7 +36,7 @@ def stream(answer: Answer, body: Json) -> Iterator[str]:
     yield event("response.completed", sequence_number=4, response=response)
 
 
-def whole(answer: Answer, body: Json) -> Json:
+def whole(answer: ApiAnswer, body: Json) -> Json:
     spent = answer.spent
     usage = {
         "input_tokens": spent.heard,
@@ -64,7 +64,7 @@ def _texts_of(role: str, items: list[Json]) -> Iterator[str]:
     return (text for item in items if item.get("role") == role for text in texts(item.get("content")))
 
 
-def _item(answer: Answer) -> Json:
+def _item(answer: ApiAnswer) -> Json:
     number = next(_numbers)
     if isinstance(answer, ModelText):
         content = [{"type": "output_text", "text": answer.text, "annotations": []}]

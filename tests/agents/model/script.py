@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from tests.agents.model.parts import Heard, ModelReply, ModelText
+from tests.agents.model.parts import Heard, MessageReply, ModelText
 from tests.agents.model.server import SECONDS, ModelServer, listening
 
-ModelScript = Iterable[ModelReply] | Callable[[Heard], ModelReply]
+ApiScript = Iterable[MessageReply] | Callable[[Heard], MessageReply]
 
 
 def offers_nothing(heard: Heard) -> bool:
@@ -24,7 +24,7 @@ class ScriptedModel:
     requests for something that no model has.
     """
 
-    def __init__(self, script: ModelScript, aside: Callable[[Heard], bool] = offers_nothing) -> None:
+    def __init__(self, script: ApiScript, aside: Callable[[Heard], bool] = offers_nothing) -> None:
         self.heard: list[Heard] = []
         self.asides: list[Heard] = []
         self.address = ""
@@ -43,7 +43,7 @@ class ScriptedModel:
             await self._changed.wait_for(lambda: len(self.heard) >= times)
         return self.heard[times - 1]
 
-    async def _reply(self, heard: Heard) -> ModelReply:
+    async def _reply(self, heard: Heard) -> MessageReply:
         if self._is_aside(heard):
             self.asides.append(heard)
             return ModelText("Done")
@@ -53,15 +53,13 @@ class ScriptedModel:
         return self._next(heard)
 
 
-def _one_by_one(script: Iterable[ModelReply]) -> Callable[[Heard], ModelReply]:
+def _one_by_one(script: Iterable[MessageReply]) -> Callable[[Heard], MessageReply]:
     replies = iter(script)
     return lambda _: next(replies, ModelText("The script has ended."))
 
 
 @asynccontextmanager
-async def scripted_model(
-    script: ModelScript, *, aside: Callable[[Heard], bool] = offers_nothing
-) -> AsyncIterator[ScriptedModel]:
+async def scripted_model(script: ApiScript, *, aside: Callable[[Heard], bool] = offers_nothing) -> AsyncIterator[ScriptedModel]:
     """A model that listens at `address`, for any of the interfaces."""
     model = ScriptedModel(script, aside)
     async with listening(model.server) as model.address:

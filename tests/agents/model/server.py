@@ -15,12 +15,12 @@ from starlette.routing import Route
 
 from fidelio.surfaces.http.serving import serve_http
 from tests.agents.model import anthropic, chat, gemini, responses
-from tests.agents.model.parts import Answer, Heard, Held, Json, ModelCall, ModelReply, ModelText, ModelUse, Refuse, Wire
+from tests.agents.model.parts import ApiAnswer, Heard, Held, Json, MessageReply, ModelCall, ModelText, ModelUse, Refuse, Wire
 
 # The longest a test waits for an agent, and an agent for a test.
 SECONDS = 90
 
-Mind = Callable[[Heard], Awaitable[ModelReply]]
+Mind = Callable[[Heard], Awaitable[MessageReply]]
 
 
 class ModelServer:
@@ -62,7 +62,7 @@ class ModelServer:
             return StreamingResponse(wire.stream(answer, body), media_type="text/event-stream")
         return JSONResponse(wire.whole(answer, body))
 
-    async def _reply(self, heard: Heard) -> ModelReply:
+    async def _reply(self, heard: Heard) -> MessageReply:
         thinking = asyncio.ensure_future(self._thought(heard))
         closing = asyncio.create_task(self._closing.wait())
         await asyncio.wait((thinking, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +72,7 @@ class ModelServer:
         thinking.cancel()
         return Refuse(503, "The scripted model has ended.")
 
-    async def _thought(self, heard: Heard) -> ModelReply:
+    async def _thought(self, heard: Heard) -> MessageReply:
         reply = await self._mind(heard)
         if not isinstance(reply, Held):
             return reply
@@ -98,7 +98,7 @@ async def listening(server: ModelServer) -> AsyncIterator[str]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def _with_tool(reply: ModelReply, heard: Heard) -> Answer:
+def _with_tool(reply: MessageReply, heard: Heard) -> ApiAnswer:
     if isinstance(reply, ModelText):
         return reply
     assert isinstance(reply, ModelCall)

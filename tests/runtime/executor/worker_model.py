@@ -24,19 +24,19 @@ class WorkerModel:
     """Answers the requests of every session by the worker that its last message began."""
 
     def __init__(self) -> None:
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, ActivityWorker] = {}
 
     async def __call__(self, request: ModelRequest) -> ModelReply:
         last = request.messages[-1].content
         results = [block for block in last if isinstance(block, ToolResultBlock)]
         texts = [block.text for block in last if isinstance(block, TextBlock)]
         if not results or texts:
-            self._workers[request.conversation] = Worker("\n".join(texts))
+            self._workers[request.conversation] = ActivityWorker("\n".join(texts))
         worker = self._workers[request.conversation]
         return await worker.go_on(results[-1] if results and not texts else None)
 
 
-class Worker:
+class ActivityWorker:
     """One run: it loads its activity, stops at open checkpoints and ends with a manifest."""
 
     def __init__(self, prompt: str) -> None:

@@ -19,7 +19,7 @@ from fidelio.ledger.model import Change, CommitResult
 from fidelio.runtime.wakes.model_calls import Timing
 from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.sandbox.port import Sandboxes
-from tests.runtime.wakes.support import Runtime, Script, open_runtime
+from tests.runtime.wakes.support import ModelBehaviour, Runtime, open_runtime
 
 Action = Callable[[], Awaitable[object]]
 
@@ -66,7 +66,7 @@ class RacingRuntime:
 
 @asynccontextmanager
 async def open_race(
-    path: Path, script: Script | None = None, *, sandboxes: Sandboxes | None = None
+    path: Path, script: ModelBehaviour | None = None, *, sandboxes: Sandboxes | None = None
 ) -> AsyncIterator[RacingRuntime]:
     """A runtime whose worker uses a racing ledger, while what the test sends does not."""
     async with open_runtime(path, script, sandboxes=sandboxes) as runtime:

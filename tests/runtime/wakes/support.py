@@ -29,7 +29,7 @@ from fidelio.sandbox.port import Sandboxes
 from tests.runtime.support import KEYS, FakeSandboxes
 from tests.support.ledgers import MovingClock
 
-Script = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
+ModelBehaviour = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
 PROJECT = "/project"
 LEASE_MS = 30_000
 
@@ -46,7 +46,7 @@ def use(*calls: tuple[str, Mapping[str, Any]], text: str = "") -> ModelReply:
     return ModelReply(content=(*([TextBlock(text)] if text else []), *blocks), stop_reason="tool_use")
 
 
-def replies(*scripted: ModelReply) -> Script:
+def replies(*scripted: ModelReply) -> ModelBehaviour:
     """A model that gives these replies in turn, and then says that it is done."""
     left = list(scripted)
     return lambda _: left.pop(0) if left else say("Done.", {"outcome": "sleep"})
@@ -55,7 +55,7 @@ def replies(*scripted: ModelReply) -> Script:
 class Runtime:
     """A runtime, and the worker that carries out its wakes one by one."""
 
-    def __init__(self, context: RuntimeContext, clock: MovingClock, script: list[Script]) -> None:
+    def __init__(self, context: RuntimeContext, clock: MovingClock, script: list[ModelBehaviour]) -> None:
         self.context, self.clock = context, clock
         self.service = RuntimeService(context)
         self.requests: list[ModelRequest] = []
@@ -74,7 +74,7 @@ class Runtime:
     def ledger(self) -> Ledger:
         return self.context.ledger
 
-    def script(self, script: Script) -> None:
+    def script(self, script: ModelBehaviour) -> None:
         self._script[0] = script
 
     async def define(self, name: str = "helper", **definition: Any) -> None:
@@ -138,14 +138,14 @@ def texts_of(request: ModelRequest) -> str:
 @asynccontextmanager
 async def open_runtime(
     path: Path,
-    script: Script | None = None,
+    script: ModelBehaviour | None = None,
     *,
     sandboxes: Sandboxes | None = None,
     ledger: str = "",
     info: ModelInfo | None = None,
 ) -> AsyncIterator[Runtime]:
     clock = MovingClock(1_700_000_000_000)
-    current: list[Script] = [script or replies()]
+    current: list[ModelBehaviour] = [script or replies()]
     home = Home(path / "home")
     home.ensure()
     holder: list[Runtime] = []
@@ -163,7 +163,7 @@ async def open_runtime(
         yield runtime
 
 
-def _make_provider(reply: Script, info: ModelInfo | None) -> ScriptedProvider:
+def _make_provider(reply: ModelBehaviour, info: ModelInfo | None) -> ScriptedProvider:
     return ScriptedProvider(reply) if info is None else ScriptedProvider(reply, info=info)
 
 

@@ -10,7 +10,7 @@ from fidelio.runtime import events as e
 from tests.runtime.wakes.support import (
     LEASE_MS,
     WRITE,
-    Script,
+    ModelBehaviour,
     make_sandboxes,
     open_runtime,
     replies,
@@ -21,7 +21,7 @@ from tests.runtime.wakes.support import (
 )
 
 
-def fail(times: int, problem: ModelProblem) -> Script:
+def fail(times: int, problem: ModelProblem) -> ModelBehaviour:
     left = [times]
 
     def reply(_: ModelRequest) -> ModelReply:

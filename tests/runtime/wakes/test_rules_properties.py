@@ -30,7 +30,7 @@ from fidelio.runtime.wakes.rules import (
     MAX_QUEUED,
     Fresh,
     Interrupted,
-    Nothing,
+    NothingDue,
     Resumed,
     check_budget,
     find_due,
@@ -92,11 +92,11 @@ def records(draw: st.DrawFn) -> RuntimeRecord:
 def test_a_session_that_has_nothing_to_do_is_woken_exactly_when_it_has(record: RuntimeRecord) -> None:
     plan = plan_wake(record, now=NOW)
 
-    if isinstance(plan, Nothing) and plan.next is not None:
+    if isinstance(plan, NothingDue) and plan.next is not None:
         # Neither at once, which would be a loop, nor at a moment when there is still nothing to do.
         assert plan.next > NOW
-        assert isinstance(plan_wake(record, now=plan.next - 1), Nothing)
-        assert not isinstance(plan_wake(record, now=plan.next), Nothing)
+        assert isinstance(plan_wake(record, now=plan.next - 1), NothingDue)
+        assert not isinstance(plan_wake(record, now=plan.next), NothingDue)
 
 
 @proves("runtime.wake-plan")
@@ -108,7 +108,7 @@ def test_nothing_that_is_due_is_forgotten(record: RuntimeRecord) -> None:
     schedules = {schedule.name for schedule in wakes.schedules if schedule.next <= NOW}
 
     if is_closed:
-        assert plan == Nothing()
+        assert plan == NothingDue()
     elif wakes.interrupt_seq:
         assert isinstance(plan, Interrupted)
     elif wakes.current:
@@ -116,7 +116,7 @@ def test_nothing_that_is_due_is_forgotten(record: RuntimeRecord) -> None:
     elif isinstance(plan, Fresh):
         assert ({wake.id for wake in plan.wakes}, {schedule.name for schedule in plan.schedules}) == (due, schedules)
         assert not wakes.open_calls
-    elif isinstance(plan, Nothing):
+    elif isinstance(plan, NothingDue):
         assert wakes.open_calls or not (wakes.pending or due or schedules)
 
 

@@ -42,7 +42,7 @@ server.PlainTree = lambda: plain(base)
 sys.argv = ["-c", sys.argv[2]]
 server.main()
 """
-Output = dict[str, Any]
+LaunchOutput = dict[str, Any]
 
 
 class Sandbox:
@@ -51,7 +51,7 @@ class Sandbox:
     def __init__(self, process: SandboxProcess, workspace: Path) -> None:
         self.process, self.workspace = process, workspace
 
-    async def call(self, action: str, **arguments: Any) -> Output:
+    async def call(self, action: str, **arguments: Any) -> LaunchOutput:
         """The output of an action that must work."""
         result = await self.process.call(action, arguments)
         assert result.error is None, result.error
@@ -64,13 +64,13 @@ class Sandbox:
         assert result.error.message.endswith((".", "?"))
         return result.error.code
 
-    async def run(self, command: str, **arguments: Any) -> Output:
+    async def run(self, command: str, **arguments: Any) -> LaunchOutput:
         return await self.call("run_shell", command=command, **arguments)
 
-    async def execute(self, command: str, **arguments: Any) -> Output:
+    async def execute(self, command: str, **arguments: Any) -> LaunchOutput:
         return await self.call("exec_persistent_shell", command=command, **arguments)
 
-    async def wait(self, **arguments: Any) -> Output:
+    async def wait(self, **arguments: Any) -> LaunchOutput:
         return await self.call("wait_persistent_shell", **{"timeoutMs": 20_000, **arguments})
 
 

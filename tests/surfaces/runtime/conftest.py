@@ -21,10 +21,10 @@ from fidelio.surfaces.cli import context
 from tests.runtime.support import FakeSandboxes
 from tests.support.command_line import run_fidelio
 
-Script = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
+ModelBehaviour = Callable[[ModelRequest], ModelReply | Awaitable[ModelReply]]
 RunFidelio = Callable[..., subprocess.CompletedProcess[str]]
 # A person's part of the request `scripted:test`; other names are the bundled scripts.
-CURRENT: list[Script] = []
+CURRENT: list[ModelBehaviour] = []
 FILES: dict[str, str] = {}
 STARTED_WORKERS: list[str] = []
 
@@ -113,10 +113,10 @@ def fidelio(environ: dict[str, str], project: Path, tmp_path: Path) -> RunFideli
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelBehaviour], None]:
     """Let the model `scripted:test` reply by a function."""
 
-    def use(function: Script) -> None:
+    def use(function: ModelBehaviour) -> None:
         CURRENT[:] = [function]
 
     return use

@@ -19,7 +19,7 @@ from fidelio.runtime.service import RuntimeService
 from fidelio.surfaces.text import measure
 from tests.runtime.wakes.support import replies, say, texts_of, use
 from tests.support import proves
-from tests.surfaces.runtime.conftest import STARTED_WORKERS, RunFidelio, Script
+from tests.surfaces.runtime.conftest import STARTED_WORKERS, RunFidelio, ModelBehaviour
 
 DEMO = ("chat", "--model", "scripted:demo", "--new")
 
@@ -138,7 +138,9 @@ def test_a_session_that_has_stopped_at_a_limit_does_not_keep_the_script_waiting(
 
 
 @proves("runtime-cli.chat")
-def test_a_person_carries_out_a_custom_tool(fidelio: RunFidelio, project: Path, script: Callable[[Script], None]) -> None:
+def test_a_person_carries_out_a_custom_tool(
+    fidelio: RunFidelio, project: Path, script: Callable[[ModelBehaviour], None]
+) -> None:
     (project / "ops.yaml").write_text(
         "model: scripted:test\ntools: {custom: [{name: deploy, description: Deploys., input_schema: {type: object}}]}\n"
     )
@@ -184,7 +186,7 @@ def test_an_agent_does_nothing_of_this_for_a_person(fidelio: RunFidelio, argumen
 
 @proves("runtime-cli.interrupt")
 def test_ctrl_c_interrupts_the_agent_and_the_conversation_goes_on(
-    fidelio: RunFidelio, script: Callable[[Script], None]
+    fidelio: RunFidelio, script: Callable[[ModelBehaviour], None]
 ) -> None:
     asked: list[str] = []
 
@@ -205,7 +207,7 @@ def test_ctrl_c_interrupts_the_agent_and_the_conversation_goes_on(
 
 
 @proves("runtime-cli.interrupt")
-def test_a_second_ctrl_c_leaves_and_the_session_stays(fidelio: RunFidelio, script: Callable[[Script], None]) -> None:
+def test_a_second_ctrl_c_leaves_and_the_session_stays(fidelio: RunFidelio, script: Callable[[ModelBehaviour], None]) -> None:
     async def hang(request: ModelRequest) -> ModelReply:
         os.kill(os.getpid(), signal.SIGINT)
         try:

@@ -17,7 +17,7 @@ from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.surfaces.text import measure
 from tests.runtime.wakes.support import replies, say, texts_of, use
 from tests.support import proves
-from tests.surfaces.runtime.conftest import FILES, STARTED_WORKERS, RunFidelio, Script
+from tests.surfaces.runtime.conftest import FILES, STARTED_WORKERS, RunFidelio, ModelBehaviour
 
 DEMO = ("--model", "scripted:demo")
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -133,7 +133,7 @@ def test_an_error_of_the_model_is_shown_and_is_the_exit_code(fidelio: RunFidelio
 
 @proves("runtime-cli.files")
 def test_images_go_to_the_model_and_other_files_into_the_workspace_and_back(
-    fidelio: RunFidelio, project: Path, script: Callable[[Script], None]
+    fidelio: RunFidelio, project: Path, script: Callable[[ModelBehaviour], None]
 ) -> None:
     seen: list[Any] = []
 
@@ -181,7 +181,7 @@ def test_a_person_confirms_what_waits_and_the_session_goes_on(fidelio: RunFideli
 
 
 @proves("runtime-cli.answers")
-def test_a_denial_reaches_the_agent_with_its_message(fidelio: RunFidelio, script: Callable[[Script], None]) -> None:
+def test_a_denial_reaches_the_agent_with_its_message(fidelio: RunFidelio, script: Callable[[ModelBehaviour], None]) -> None:
     asked: list[str] = []
 
     def answer(request: Any) -> Any:
@@ -200,7 +200,7 @@ def test_a_denial_reaches_the_agent_with_its_message(fidelio: RunFidelio, script
 
 @proves("runtime-cli.answers")
 def test_the_result_of_a_custom_tool_is_given_by_command(
-    fidelio: RunFidelio, project: Path, script: Callable[[Script], None]
+    fidelio: RunFidelio, project: Path, script: Callable[[ModelBehaviour], None]
 ) -> None:
     (project / "ops.yaml").write_text("model: scripted:test\ntools: {custom: [{name: deploy, description: Deploys.}]}\n")
     fidelio("runtime", "define", "ops.yaml")
@@ -318,7 +318,7 @@ def test_memory_is_listed_and_read(fidelio: RunFidelio) -> None:
 
 
 @proves("runtime-cli.wakes")
-def test_wakes_that_the_agent_has_queued_are_listed(fidelio: RunFidelio, script: Callable[[Script], None]) -> None:
+def test_wakes_that_the_agent_has_queued_are_listed(fidelio: RunFidelio, script: Callable[[ModelBehaviour], None]) -> None:
     later = {"outcome": "sleep", "queuedWakes": [{"reason": "look again", "delaySeconds": 3600, "note": "in an hour"}]}
     script(replies(say("Later.", later)))
     done = fidelio("runtime", "send", "default", "Go.", "--model", "scripted:test", "--follow")
@@ -403,7 +403,9 @@ def test_a_fork_continues_with_another_model_and_the_source_stays(fidelio: RunFi
 
 
 @proves("runtime-cli.send")
-def test_who_stops_watching_leaves_the_work_to_the_background(fidelio: RunFidelio, script: Callable[[Script], None]) -> None:
+def test_who_stops_watching_leaves_the_work_to_the_background(
+    fidelio: RunFidelio, script: Callable[[ModelBehaviour], None]
+) -> None:
     async def hang(request: ModelRequest) -> ModelReply:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()

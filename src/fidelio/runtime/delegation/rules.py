@@ -26,19 +26,34 @@ def check_family(record: RuntimeRecord, children: int) -> None:
         )
 
 
-def narrow_budget(budget: Budget, record: RuntimeRecord) -> dict[str, float]:
-    """The limits of a child: what its parent has left. A limit that is switched off stays off."""
-    usage = record.wakes.usage
-    left: dict[str, float] = {"wakes_per_day": budget.wakes_per_day}
-    if budget.tokens:
-        left["tokens"] = max(1, budget.tokens - usage.tokens)
-    else:
-        left["tokens"] = 0
-    if budget.usd is not None:
-        # 0 would switch the limit off.
-        left["usd"] = 0 if budget.usd == 0 else max(0.000001, budget.usd - usage.cost_micros / 1_000_000)
-    elif usage.cost_micros:
-        left["usd"] = max(0.000001, DEFAULT_USD - usage.cost_micros / 1_000_000)
-    if budget.wall_seconds:
-        left["wall_seconds"] = max(1, budget.wall_seconds - usage.active_ms // 1000)
-    return left
+def share_budget(budget: Budget, record: RuntimeRecord, *, now: int, is_priced: bool) -> dict[str, float]:
+    """The limits of a child: half of what its parent has left, taken out of it. A limit that is switched off stays off.
+
+    Raises `ToolRefused` if nothing can be shared. Without a known price, the default limit in money is off for both.
+    """
+    wakes, usage = record.wakes, record.wakes.usage
+    usd = (DEFAULT_USD if is_priced else 0) if budget.usd is None else budget.usd
+    active_ms = usage.active_ms + (max(0, now - wakes.started_at) if wakes.current else 0)
+    shared: dict[str, float] = {
+        "wakes_per_day": budget.wakes_per_day,
+        "tokens": _halve("tokens", budget.tokens, usage.tokens + wakes.reserved.get("tokens", 0), 0),
+        "wall_seconds": _halve("seconds", budget.wall_seconds, active_ms / 1000 + wakes.reserved.get("wall_seconds", 0), 0),
+    }
+    if budget.usd is not None or usd:
+        shared["usd"] = _halve("US dollars", usd, usage.cost_micros / 1_000_000 + wakes.reserved.get("usd", 0), 6)
+    return shared
+
+
+def _halve(unit: str, limit: float, used: float, digits: int) -> float:
+    """Half of the rest, rounded down to a number of digits. 0 would switch the limit of the child off."""
+    if not limit:
+        return 0
+    scale = 10**digits
+    share = int((limit - used) / 2 * scale) / scale
+    if share <= 0:
+        raise ToolRefused(
+            f"Too little is left of the {limit:g} {unit} of this session to give a child its half.",
+            remedy="Do the task yourself, or end with what you have.",
+            reason="budget_reached",
+        )
+    return share

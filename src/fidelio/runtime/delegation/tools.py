@@ -19,13 +19,14 @@ from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_agent
 from fidelio.runtime.delegation.definitions import SessionDelegate, SessionRunChild
-from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, narrow_budget
+from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, share_budget
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
 from fidelio.runtime.outcomes.parsing import parse_outcome
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.sessions import NewAgentSession, plan_session
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.tools.model import Implementation, LoadedRuntime, Preparation, ToolCall, ToolResult, event
+from fidelio.runtime.vaults import list_attached
 from fidelio.runtime.wakes.content import store_content
 from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.prompt import text_block
@@ -45,7 +46,8 @@ async def _prepare_delegate(call: ToolCall, arguments: SessionDelegate) -> Prepa
 
 
 async def _delegate(call: ToolCall, arguments: SessionDelegate, _: Preparation) -> ToolResult:
-    plan = await plan_session(call.context, await _describe_child(call, arguments))
+    request = await _describe_child(call, arguments)
+    plan = await plan_session(call.context, request)
     stored = store_content([text_block(arguments.message)])
     body = {"content": stored.content, "from_session": call.session.id}
     message = NewEvent(type=e.USER_MESSAGE, body=body, actor="agent", id=new_id("evt_", 20), blobs=stored.digests)
@@ -64,6 +66,8 @@ async def _delegate(call: ToolCall, arguments: SessionDelegate, _: Preparation) 
             "childSessionId": plan.session,
             "outcomeTitle": arguments.title,
             "message": arguments.message[:400],
+            # The parent has this much less from now on.
+            "budget": dict(request.budget),
             "wake_id": call.wake,
         },
     )
@@ -87,14 +91,19 @@ async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgen
     record = call.record
     agent = await load_agent(call.context, record.project, record.agent, record.agent_version)
     budget = merge_budget(agent.definition.limits, record.budget)
+    price = call.context.ports.models.describe(record.model or agent.definition.model).price
     return NewAgentSession(
         project=record.project,
         agent=record.agent,
         version=record.agent_version,
         model=record.model,
         title=arguments.title or arguments.message[:80],
+        # Pinned: a newer version of the environment may be more open than the one that the parent has.
         environment=record.environment,
-        budget=narrow_budget(budget, record),
+        environment_version=record.environment_version,
+        mount=f"{record.mount_source}:{record.mount_mode}" if record.mount_mode else None,
+        vaults=tuple(vault.name for vault in await list_attached(call.context, record)),
+        budget=share_budget(budget, record, now=call.context.clock(), is_priced=price is not None),
         tools=tuple(sorted(call.tools)),
         policies=record.policies,
         parent=call.session.id,

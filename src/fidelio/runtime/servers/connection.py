@@ -15,7 +15,7 @@ from fidelio.errors import ToolRefused
 from fidelio.ids import run_id
 from fidelio.mcp_client.client import REVISION, Transport
 from fidelio.retry import cancel_tasks
-from fidelio.runtime.agents.definition import ServerDefinition
+from fidelio.runtime.agents.definition import VAULT, ServerDefinition
 from fidelio.runtime.servers.credentials import Masks, resolve_values
 from fidelio.runtime.servers.listing import MAX_TOOLS
 from fidelio.runtime.servers.process import Launch, start_server
@@ -149,19 +149,22 @@ class Connections:
             raise
         return connection
 
-    async def _open_transport(self, name: str, server: ServerDefinition) -> tuple[ServerTransport, Masks]:
+    async def _open_transport(self, name: str, stored: ServerDefinition) -> tuple[ServerTransport, Masks]:
         record = self._session.record
-        resolved = await resolve_values(self._context, record, server.env or server.headers)
-        masks = Masks.of(resolved.secrets)
+        server, secrets = await self._context.ports.fill_server(self._session.id, name, stored)
+        # Only what is stored names a vault: a value that was filled in is never taken for the name of one.
+        named = {key: value for key, value in (stored.env or stored.headers).items() if value.startswith(VAULT)}
+        resolved = await resolve_values(self._context, record, named)
+        values, masks = {**(server.env or server.headers), **resolved.values}, Masks.of((*secrets, *resolved.secrets))
         if server.url:
             from fidelio.runtime.servers.http import ServerEndpoint  # noqa: PLC0415  # 180 ms; most servers are programs
 
-            return ServerEndpoint(name, server.url, resolved.values, masks, seconds=CALL_SECONDS), masks
+            return ServerEndpoint(name, server.url, values, masks, seconds=CALL_SECONDS), masks
         launch = Launch(
             name=name,
             command=server.command,
             args=server.args,
-            environment={"FIDELIO_HOME": str(self._context.home.path), **resolved.values},
+            environment={"FIDELIO_HOME": str(self._context.home.path), **values},
             directory=await asyncio.to_thread(_find_directory, record.project, self._context.home.path),
             run=run_id(self._session.id, 1),
             masks=masks,

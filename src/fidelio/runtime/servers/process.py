@@ -51,7 +51,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     masks: Masks
 
 
-class ServerProcess:
+class McpProcess:
     """A running server. A `Transport` of `fidelio.mcp_client`, for requests in sequence."""
 
     def __init__(self, launch: Launch, child: asyncio.subprocess.Process, control: int) -> None:
@@ -153,7 +153,7 @@ def _decode(line: bytes) -> dict[str, Any]:
         return {}
 
 
-async def start_server(launch: Launch) -> ServerProcess:
+async def start_server(launch: Launch) -> McpProcess:
     """Start a server. Raises `ToolRefused`."""
     if problem := missing_support():
         raise _not_started(launch, problem)
@@ -176,7 +176,7 @@ async def start_server(launch: Launch) -> ServerProcess:
     put_mark(child.pid, launch.run)
     with suppress(BrokenPipeError):
         os.write(writing, b"!")
-    return ServerProcess(launch, child, writing)
+    return McpProcess(launch, child, writing)
 
 
 async def _spawn(

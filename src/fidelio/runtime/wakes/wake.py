@@ -53,7 +53,7 @@ from fidelio.runtime.wakes.rules import (
     Answered,
     Fresh,
     Interrupted,
-    Nothing,
+    NothingDue,
     Resumed,
     check_budget,
     plan_wake,
@@ -101,7 +101,7 @@ class WakeRunner:
             return
         for _ in range(_MAX_PLANS):
             plan = plan_wake(loaded.record, now=context.clock())
-            if isinstance(plan, Nothing):
+            if isinstance(plan, NothingDue):
                 await assignment.commit(Change(session=session, jobs=ending.wake_job(session, plan.next)), settle=Completion())
                 return
             updates = WakeUpdates(context, assignment, loaded)

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Outcome = dict[str, str]
+AttemptOutcome = dict[str, str]
 SECONDS = 20
 _MISTAKES = (errno.EINVAL, errno.EFAULT, errno.EBADF, errno.ENOTTY, errno.E2BIG)
 
@@ -140,7 +140,7 @@ def judge(tried: Attempt, context: dict[str, Any]) -> str:
     return "" if found is None or found is False else f"escaped: {found}"
 
 
-def run_all(context: dict[str, Any]) -> Outcome:
+def run_all(context: dict[str, Any]) -> AttemptOutcome:
     chosen = [tried for tried in ATTEMPTS.values() if tried.name in context["names"]]
     return {tried.name: run_one(tried, context) for tried in chosen}
 

@@ -16,7 +16,7 @@ from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 from fidelio.runtime.reading import join_content, load_body, load_open_calls
 from fidelio.runtime.service import RuntimeService
-from fidelio.runtime.wakes.rules import Nothing, plan_wake
+from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 from fidelio.surfaces.cli.runtime.event_lines import EventLines
 from fidelio.surfaces.cli.runtime.text_stream import DirectiveFilter, QuoteStream, match_beginning
 from fidelio.surfaces.text import Layout
@@ -138,7 +138,7 @@ class LiveView:
         if record.wakes.stop_reason in _STOPPED and not record.wakes.current:
             # What was sent before it stopped stays pending. What was sent after it starts it again.
             return self._sent_seq <= self._idle_seq
-        return isinstance(plan_wake(record, now=self._service.context.clock()), Nothing)
+        return isinstance(plan_wake(record, now=self._service.context.clock()), NothingDue)
 
     async def _follow(self) -> None:
         async for event in self._service.follow(self.session, self.shown_seq):
