@@ -9,7 +9,7 @@ import sys
 
 from fidelio.inbox import Inbox
 from tests.agents.agent import QUIET
-from tests.agents.model import Heard, ModelCall, ModelReply, ModelText, scripted_model
+from tests.agents.model import Heard, MessageReply, ModelCall, ModelText, scripted_model
 from tests.agents.programs import require_claude
 from tests.conductor.run_setup import RunSetup, list_workers, report
 from tests.support import proves
@@ -18,7 +18,7 @@ SECONDS = 110
 STEPS = {"greet": ("look", "ask"), "compose": ("read-advice", "write"), "farewell": ("tell", "show-record")}
 
 
-def worker(heard: Heard) -> ModelReply:
+def worker(heard: Heard) -> MessageReply:
     """Reply like a model that does an activity of `hello`."""
     prompt = next(text for text in reversed(heard.said) if "session_token: " in text)
     token = prompt.partition("session_token: ")[2].split()[0]

@@ -1,6 +1,6 @@
 """Evaluation of the outcomes of a session: run the checks, ask the grader, and build the events of the verdicts.
 
-It is done at the end of a wake and by outcome_evaluate for the own session. Everything else reads what is recorded. NothingDue is
+It is done at the end of a wake and by outcome_evaluate for the own session. Everything else reads what is recorded. Nothing is
 committed here.
 """
 

@@ -70,7 +70,7 @@ def _refuse(verdict: dict[str, Any], tools: Tools) -> ToolRefused:
     title = f" of {verdict['outcomeTitle']!r:.120}" if verdict["outcomeTitle"] else ""
     remedy = f"Next: {step['tool']}." if step else "Reach the outcome first, or ask a person to decide."
     return ToolRefused(
-        f"NothingDue was shared: the verdict{title} is {verdict['status']}. {verdict['summary']}",
+        f"Nothing was shared: the verdict{title} is {verdict['status']}. {verdict['summary']}",
         remedy=remedy,
         reason="outcome_gate",
         retryable=verdict["status"] in ("blocked", "not_ready"),

@@ -21,6 +21,15 @@ Trend = Literal["first_iteration", "improving", "stable", "regressing"]
 CriterionVerdict = Literal["met", "not_met", "unverified"]
 # Verdicts that are kept in the record; older ones are read from the events.
 HISTORY = 12
+# Tools that may change what a check or a grader looks at: files, commands, and what is shared.
+EFFECTFUL = frozenset(
+    {
+        *("write", "edit", "sandbox_execute", "shell_run", "shell_exec", "shell_open", "shell_restart", "shell_close"),
+        *("shell_interrupt", "shell_send_input", "shell_set_cwd", "shell_set_env", "shell_unset_env"),
+        *("resources_stage_from_substrate", "resources_promote_to_substrate", "resources_restore_version"),
+        "memory_promote_note",
+    }
+)
 
 
 class Criterion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,7 +49,10 @@ class CriterionResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A verdict about an outcome at the end of a wake. Without `results` nothing was checked or graded in it."""
+    """A verdict about an outcome at the end of a wake. Without `results` nothing was checked or graded in it.
+
+    `is_void`: a call has ended since then that may have changed what was looked at.
+    """
 
     wake: str
     time: int
@@ -49,6 +61,7 @@ class Evaluation(msgspec.Struct, frozen=True, omit_defaults=True):
     trend: Trend
     results: tuple[CriterionResult, ...] = ()
     summary: str = ""
+    is_void: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,6 +157,25 @@ def _append(outcome: Outcome, evaluation: Evaluation) -> Outcome:
     return replace(outcome, evaluations=(*others, evaluation)[-HISTORY:])
 
 
+def _use_effect(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
+    """A call has ended: what was evaluated before it may no longer be so."""
+    if event.body.get("name") not in EFFECTFUL or all(_is_settled(outcome) for outcome in record.outcomes):
+        return record
+    return replace(record, outcomes=tuple(map(_void, record.outcomes)))
+
+
+def _is_settled(outcome: Outcome) -> bool:
+    """Whether a change makes no difference: there is no evaluation, or it is void already."""
+    return outcome.latest is None or outcome.latest.is_void or not outcome.latest.results
+
+
+def _void(outcome: Outcome) -> Outcome:
+    latest = outcome.latest
+    if latest is None or _is_settled(outcome):
+        return outcome
+    return replace(outcome, evaluations=(*outcome.evaluations[:-1], replace(latest, is_void=True)))
+
+
 def _decide(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
     body = event.body
     return _change(
@@ -171,4 +203,5 @@ OUTCOME_FOLDS: Mapping[str, OutcomeFold] = {
     e.OUTCOME_DECIDED: _decide,
     e.GATE_OVERRIDDEN: _override,
     e.PROMOTED: _end_override,
+    e.TOOL_RESULT: _use_effect,
 }

@@ -1,6 +1,6 @@
 """Rules of verdicts: what is read live, what follows from recorded results, trend and grade. Pure.
 
-A verdict never follows from texts: neither from what an agent says nor from its criteria. NothingDue here runs a check or a model.
+A verdict never follows from texts: neither from what an agent says nor from its criteria. Nothing here runs a check or a model.
 """
 
 from __future__ import annotations
@@ -75,10 +75,12 @@ def combine(results: Sequence[CriterionResult], criteria: int) -> VerdictStatus:
 
 
 def find_recorded(outcome: Outcome) -> VerdictStatus:
-    """The recorded verdict. A person's decision is about the whole outcome and wins."""
+    """The recorded verdict. A person's decision is about the whole outcome and wins; a void evaluation says nothing."""
     if outcome.decided:
         return outcome.decided
     latest = outcome.latest
+    if latest is not None and latest.is_void:
+        return "not_ready"
     return combine(latest.results if latest else (), len(outcome.criteria))
 
 
@@ -164,4 +166,4 @@ def count_met(outcome: Outcome) -> int:
     if outcome.decided:
         return len(outcome.criteria) if outcome.decided == "pass" else 0
     latest = outcome.latest
-    return sum(result.verdict == "met" for result in latest.results) if latest else 0
+    return sum(result.verdict == "met" for result in latest.results) if latest and not latest.is_void else 0

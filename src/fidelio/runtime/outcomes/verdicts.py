@@ -231,6 +231,8 @@ def _summarize_results(outcome: Outcome, status: VerdictStatus) -> str:
     total, met = len(outcome.criteria), count_met(outcome)
     if outcome.latest is None or not outcome.latest.results:
         return "The outcome has not been evaluated yet." if outcome.latest is None else "The last wake evaluated nothing."
+    if outcome.latest.is_void:
+        return "Something was changed after the last evaluation, so it does not count any more."
     sentences: dict[VerdictStatus, str] = {
         "fail": "A check has failed.",
         "not_ready": "A criterion is not met.",
@@ -313,7 +315,7 @@ def _suggest_waiting(record: RuntimeRecord, tools: Tools, session: str) -> Sugge
 def _suggest_for_results(outcome: Outcome, tools: Tools, session: str) -> Suggestion | None:
     latest = outcome.latest
     evaluate = suggest(tools, "outcome_evaluate", _target(session), "Run the checks and read the verdict.")
-    if latest is None or not latest.results:
+    if latest is None or not latest.results or latest.is_void:
         return evaluate
     if is_stalled(outcome):
         limit = min(len(outcome.evaluations), _HISTORY_LIMIT)

@@ -1,6 +1,6 @@
 """The sections of a setup, each a mapping from the names of its items to values or digests. Pure.
 
-NothingDue in them belongs to one session or one machine: no ids, no directories of the host, no learned memory. So two sessions of
+Nothing in them belongs to one session or one machine: no ids, no directories of the host, no learned memory. So two sessions of
 an agent with the same setup have equal fingerprints, and sessions can be compared item by item.
 """
 

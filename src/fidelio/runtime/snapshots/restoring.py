@@ -93,7 +93,7 @@ async def _hold_session(context: RuntimeContext, session: str) -> AsyncIterator[
     renewing = asyncio.create_task(_renew(assignment))
     try:
         record = require_active(await context.unit.load(session))
-        if False:
+        if record.wakes.current:
             raise _busy(session)
         yield assignment
     finally:
