@@ -26,7 +26,7 @@ EXTENSION = "session.extension"
 
 
 class NothingDue(msgspec.Struct, frozen=True):
-    """NothingDue is due. `next` is when the job is due again, None if never."""
+    """Nothing is due. `next` is when the job is due again, None if never."""
 
     next: int | None = None
 
