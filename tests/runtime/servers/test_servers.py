@@ -12,7 +12,9 @@ import pytest
 from fidelio.processes.table import find_marked
 from fidelio.providers.model import ModelReply, ModelRequest, TextBlock
 from fidelio.runtime import events as e
+from fidelio.runtime.agents.definition import ServerDefinition
 from fidelio.runtime.servers import connection, servers
+from fidelio.runtime.servers.tools import find_server_policy
 from tests.runtime.servers import program
 from tests.runtime.wakes.support import Runtime, open_runtime, replies, results_of, say, texts_of, use
 from tests.support import proves
@@ -98,6 +100,15 @@ async def test_a_tool_asks_a_person_unless_the_definition_allows_it(tmp_path: Pa
         await runtime.work()
         assert notes.read_text().count("call echo") == 1
         assert "echo: hello" in result_text(runtime.requests[-1])
+
+
+@proves("runtime.mcp-asks")
+def test_a_policy_for_all_tools_of_a_server_gives_way_to_that_of_a_tool() -> None:
+    server = ServerDefinition(command="x", policies={"*": "always_allow", "delete": "always_ask"})
+
+    assert find_server_policy(server, "read") == "always_allow"
+    assert find_server_policy(server, "delete") == "always_ask"
+    assert find_server_policy(ServerDefinition(command="x"), "read") == "always_ask"
 
 
 @proves("runtime.mcp-validated")

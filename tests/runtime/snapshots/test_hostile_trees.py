@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from fidelio.runtime.snapshots.tree import (
     read_contents,
 )
 from fidelio.runtime.snapshots.writing import copy_area, restore
-from fidelio.sandbox.directory import empty_directory
+from fidelio.sandbox.directory import empty_directory, share
 from tests.support import proves
+from tests.support.users import NOBODY, needs_root, open_to_all
 
 NO_KNOWN: dict[bytes, trees.TreeEntry] = {}
 
@@ -183,6 +185,47 @@ def test_permissions_that_were_removed_stop_neither_snapshot_nor_restore(tmp_pat
     assert (workspace / "closed").stat().st_mode & 0o777 == 0o500
     assert (workspace / "closed" / "inside").read_text() == "one"
     assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [".clock", "blobs", "snap_1.snapshot"]
+
+
+def run_unprivileged(work: Callable[[], None]) -> int:
+    """Run something in a process of another user, who is bound by permissions; 0 if it works."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@needs_root
+@proves("runtime.snapshot-hostile")
+def test_without_root_what_is_closed_is_counted_and_replaced(tmp_path: Path) -> None:
+    directory = tmp_path / "session"
+    workspace, store = make_session(directory)
+    (workspace / "closed").mkdir()
+    (workspace / "closed" / "inside").write_text("one")
+    (workspace / "unreadable").write_text("two")
+    (workspace / "hidden").mkdir()
+    (workspace / "hidden" / "inside").write_text("three")
+    share(directory, NOBODY)
+    open_to_all(directory)
+    for name, mode in (("closed", 0o500), ("unreadable", 0), ("hidden", 0)):
+        (workspace / name).chmod(mode)
+
+    def store_and_restore() -> None:
+        manifest = store.create("snap_1", TreeLimits(), None)
+        assert manifest.unreadable == 2
+        restore(directory, store, manifest)
+
+    assert run_unprivileged(store_and_restore) == 0
+    assert (workspace / "closed" / "inside").read_text() == "one"
+    assert (workspace / "closed").stat().st_mode & 0o777 == 0o500
+    assert sorted(path.name for path in workspace.iterdir()) == ["closed", "hidden"]
 
 
 @proves("runtime.snapshot-changed")

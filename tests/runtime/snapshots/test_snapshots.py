@@ -8,12 +8,13 @@ import pytest
 from fidelio.errors import UsageProblem
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import NewEvent
+from fidelio.providers.model import ModelReply
 from fidelio.runtime import events as e
 from fidelio.runtime.snapshots import snapshots
 from fidelio.runtime.snapshots.record import MAX_SNAPSHOTS
 from fidelio.runtime.snapshots.tree import TreeLimits
 from tests.runtime.snapshots.support import DiskSandboxes, find_workspace, write
-from tests.runtime.wakes.support import Runtime, open_runtime, replies, say, texts_of, use
+from tests.runtime.wakes.support import LEASE_MS, Runtime, open_runtime, replies, say, texts_of, use
 from tests.support import proves
 
 
@@ -198,6 +199,30 @@ async def test_a_restore_is_refused_while_a_wake_runs(tmp_path: Path) -> None:
         assert len(refused) == 1
         assert "is at work" in refused[0]
         assert (await runtime.record(session)).status == "idle"
+
+
+@proves("runtime.snapshot-exclusive")
+async def test_a_restore_is_refused_after_a_crash_until_the_wake_has_ended(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path, sandboxes=DiskSandboxes()) as runtime:
+        session = await runtime.begin()
+        await work_on(runtime, session, ("a.txt", "one"))
+        await chat(runtime, session)
+        (stored,) = await runtime.service.list_snapshots(session)
+
+        def crash(_: object) -> ModelReply:
+            raise RuntimeError("killed")
+
+        runtime.script(crash)
+        await runtime.tell(session, "Work.")
+        with pytest.raises(RuntimeError, match="killed"):
+            await runtime.work()
+        runtime.clock.now += LEASE_MS + 1
+
+        with pytest.raises(UsageProblem, match="is at work"):
+            await runtime.service.restore_snapshot(session, stored["snapshotId"], by="person:test")
+        runtime.script(replies())
+        assert await runtime.work() == 1
+        await runtime.service.restore_snapshot(session, stored["snapshotId"], by="person:test")
 
 
 @proves("runtime.snapshot-exclusive")
