@@ -13,17 +13,17 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from fidelio.app.blueprint_servers import AGENT_PREFIX, describe_servers
 from fidelio.app.runtime import host_runtime
 from fidelio.errors import ConversationLost, ExecutorFailure, FidelioError, SessionNotFound
 from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event
-from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.executors.contract import Availability, Reporter, Turn, TurnResult
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.table import ProcessIdentity
 from fidelio.runtime import events as e
-from fidelio.runtime.agents.definition import AgentDefinition, AgentTools, Budget, ServerDefinition
+from fidelio.runtime.agents.definition import AgentDefinition, AgentTools, Budget
 from fidelio.runtime.agents.files import resolve_agent
 from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.service import NewAgentSession, RuntimeService
@@ -99,8 +99,8 @@ class FidelioExecutor:
         if named := blueprint.options.get("agent"):
             agent = await resolve_agent(service.context, project, str(named))
         else:
-            name = f"blueprint-{blueprint.name or 'default'}"[:60]
-            agent = await define_agent(service.context, project, name, build_definition(turn), by="blueprint")
+            name = f"{AGENT_PREFIX}{blueprint.name or 'default'}"[:60]
+            agent = await define_agent(service.context, project, name, build_definition(turn.template), by="blueprint")
         request = NewAgentSession(
             project=project,
             agent=agent.name,
@@ -176,13 +176,13 @@ class _Relay:
                 await self._reporter.wait_for(call.request)
 
 
-def build_definition(turn: Turn) -> AgentDefinition:
-    """The agent that a blueprint describes."""
-    blueprint, limits = turn.blueprint, turn.blueprint.limits
+def build_definition(blueprint: Blueprint) -> AgentDefinition:
+    """The agent that a blueprint without secrets describes. It is stored, and the same for all runs of the blueprint."""
+    limits = blueprint.limits
     tools = AgentTools(
         policies=_find_policies(blueprint),
         without=tuple(name for name in blueprint.permissions.deny if name in DEFINITIONS),
-        mcp_servers={name: _convert(name, server, blueprint) for name, server in blueprint.mcp_servers.items()},
+        mcp_servers=describe_servers(blueprint),
     )
     budget = Budget(tokens=limits.tokens or 1_000_000, usd=limits.cost_usd, wall_seconds=int(limits.wall_seconds))
     return AgentDefinition(
@@ -210,21 +210,6 @@ def _find_policies(blueprint: Blueprint) -> dict[str, Policy]:
     if blueprint.permissions.mode == "read":
         return {"write": "always_ask", "edit": "always_ask", **allowed}
     return allowed
-
-
-def _convert(name: str, server: McpServer, blueprint: Blueprint) -> ServerDefinition:
-    allowed = f"mcp__{name}"
-    named = [tool.removeprefix(f"{allowed}__") for tool in blueprint.permissions.allow if tool.startswith(f"{allowed}__")]
-    is_whole = allowed in blueprint.permissions.allow or blueprint.permissions.mode == "full"
-    policies: dict[str, Policy] = {"*": "always_allow"} if is_whole else dict.fromkeys(named, "always_allow")
-    return ServerDefinition(
-        command=server.command or "",
-        args=server.args,
-        url=server.url or "",
-        env=dict(server.env),
-        headers=dict(server.headers),
-        policies=policies,
-    )
 
 
 def _actor(turn: Turn) -> str:

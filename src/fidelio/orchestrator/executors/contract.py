@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fidelio.orchestrator.blueprints.model import Blueprint
+from fidelio.orchestrator.blueprints.model import DEFAULT_BLUEPRINT, Blueprint
 from fidelio.orchestrator.record.model import Usage
 from fidelio.processes.spooled import ProcessOptions
 from fidelio.processes.table import ProcessIdentity
@@ -25,7 +25,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     `conversation` is the agent's own id of the conversation to resume, None for the first turn. `fresh` is a UUID for agents
     that let the client choose the id of a new conversation. `spool` is the directory of this run, for files that must outlive a
-    process; the first writer creates it. `keep` is a directory of the session, for files that must outlive its runs, such as
+    process; the first writer creates it. `template` is the blueprint without secrets and values of this run: an executor stores
+    nothing that comes from `blueprint`. `keep` is a directory of the session, for files that must outlive its runs, such as
     the agent's own transcripts. `environment` is complete: no other variable may reach the agent. `proof` is the digest that
     proves the exit status of a process that is adopted.
     """
@@ -34,6 +35,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     prompt: str
     blueprint: Blueprint
+    template: Blueprint = DEFAULT_BLUEPRINT
     directory: Path
     conversation: str | None
     fresh: str

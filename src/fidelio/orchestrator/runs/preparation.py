@@ -43,9 +43,8 @@ async def prepare_turn(context: OrchestratorContext, agent: LoadedAgent) -> Prep
     executor = await context.choose_executor(blueprint, record.executor)
     directory = _directory(record)
     require_directory(directory)
-    turn = await _build_turn(
-        context, agent, resolve_blueprint(context, blueprint, record.run.id), directory=directory, fresh=str(uuid.uuid4())
-    )
+    turn = await _build_turn(context, agent, blueprint, directory=directory, fresh=str(uuid.uuid4()))
+    turn = msgspec.structs.replace(turn, blueprint=resolve_blueprint(context, blueprint, record.run.id))
     if not record.wants_worktree or record.worktree:
         return PreparedTurn(executor, blueprint, turn)
     # Created last, because a failure after this has to remove it.
@@ -99,6 +98,7 @@ async def _build_turn(
         session=agent.id,
         prompt=await load_prompt(context.ledger, agent.id, run),
         blueprint=blueprint,
+        template=blueprint,
         directory=Path(directory),
         conversation=record.conversation or chosen or None,
         fresh=fresh,
