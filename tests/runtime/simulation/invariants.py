@@ -30,7 +30,7 @@ async def check_invariants(simulation: Simulation) -> None:
             world.complain(f"{session}: {problem}")
         for problem in (await verify_session(simulation.ledger, session)).problems:
             world.complain(f"{session}: {problem}")
-        if requests := (await simulation.ledger.requests(session=session)).items:
+        if (requests := (await simulation.ledger.requests(session=session)).items) and not log.is_used_up:
             world.complain(f"{session}: requests are open: {[request.question for request in requests]}")
         effects += log.count_allowed_effects()
     for token, count in world.effects.items():
@@ -48,23 +48,25 @@ class SessionLog:
     def __init__(self, events: list[Event], record: RuntimeRecord) -> None:
         self.events, self.record = events, record
         self.is_ended = record.status == "terminated"
+        # Nothing goes on before somebody raises the budget: not what was sent, and not what was allowed.
+        self.is_used_up = record.wakes.stop_reason == "budget_reached"
 
     def of(self, *types: str) -> list[dict[str, Any]]:
         return [event.body for event in self.events if event.type in types]
 
     def find_problems(self, simulation: Simulation, session: str) -> Iterator[str]:
         budget = simulation.budgets[session]
-        yield from self._find_lost_messages(simulation.sent[session], budget)
+        yield from self._find_lost_messages(simulation.sent[session])
         yield from self._find_unpaired_calls()
         yield from self._find_overlapping_wakes()
         yield from self._find_used_budgets(budget)
         if not self.is_ended:
             yield from self._find_open_ends()
 
-    def _find_lost_messages(self, sent: list[str], budget: dict[str, float]) -> Iterator[str]:
+    def _find_lost_messages(self, sent: list[str]) -> Iterator[str]:
         """Every message that was acknowledged is the input of exactly one wake."""
         inputs = [msgspec.json.encode(body["input"]).decode() for body in self._list_wakes() if "input" in body]
-        waits = self.is_ended or bool(budget and self.record.wakes.stop_reason == "budget_reached")
+        waits = self.is_ended or self.is_used_up
         for text in sent:
             count = sum(text in given for given in inputs)
             if count != 1 and not (count == 0 and waits):
@@ -80,7 +82,7 @@ class SessionLog:
             body.get("tool_use_id") or body["custom_tool_use_id"] for body in self.of(e.TOOL_RESULT, e.USER_TOOL_RESULT)
         )
         for call in calls | results:
-            is_open = self.is_ended and not results[call]
+            is_open = (self.is_ended or self.is_used_up) and not results[call]
             if (calls[call], results[call]) != (1, 1) and not is_open:
                 yield f"the call {call} was made {calls[call]} times and has {results[call]} results"
 
@@ -109,6 +111,8 @@ class SessionLog:
         wakes = Counter(
             event.time // DAY_MS for event in self.events if event.type == e.SPAN_STARTED and event.body["span_kind"] == "wake"
         )
+        if self.is_used_up and not budget:
+            yield "its budget is used up, and it has none"
         most = budget.get("wakes_per_day", 50)
         if wakes and max(wakes.values()) > most:
             yield f"it has had {max(wakes.values())} wakes a day, and its limit is {most:g}"
@@ -118,9 +122,10 @@ class SessionLog:
         wakes = self.record.wakes
         if self.record.status != "idle":
             yield f"its status is {self.record.status} with the stop reason {wakes.stop_reason!r}"
-        left: dict[str, object] = {"current": wakes.current, "open_calls": wakes.open_calls, "approvals": self.record.approvals}
-        if wakes.stop_reason != "budget_reached":
+        left: dict[str, object] = {"current": wakes.current}
+        if not self.is_used_up:
             left |= {"pending": wakes.pending, "queued": wakes.queued}
+            left |= {"open_calls": wakes.open_calls, "approvals": self.record.approvals}
         for name, value in left.items():
             if value:
                 yield f"{name} is {value}"
