@@ -8,7 +8,9 @@ from fidelio.errors import ToolRefused
 from fidelio.runtime import events as e
 from fidelio.runtime.outcomes.decisions import decide_outcome, override_gate
 from fidelio.runtime.outcomes.evaluation import check_gate
+from fidelio.runtime.outcomes.record import EFFECTFUL
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.tools.definitions import DEFINITIONS
 from tests.runtime.outcomes.support import PROMOTE, OutcomeBench
 from tests.support import proves
 
@@ -144,3 +146,35 @@ def test_the_gate_is_open_without_an_outcome_unless_it_is_demanded() -> None:
     check_gate(RuntimeRecord(), shell_busy=True, request="", requires=None)
     with pytest.raises(ToolRefused, match="missing_outcome"):
         check_gate(RuntimeRecord(), shell_busy=False, request="", requires=True)
+
+
+@proves("outcomes.void")
+async def test_a_pass_is_void_once_a_call_has_changed_something_after_it(bench: OutcomeBench) -> None:
+    session = await bench.open()
+    check = {"type": "file_matches", "path": "a.md", "pattern": "^total"}
+    await bench.define(session, "Report", {"text": "It has a total", "check": check})
+    await bench.call(session, "write", path="a.md", content="total 3\n")
+    assert (await bench.call(session, "outcome_evaluate"))["evaluation"]["status"] == "pass"
+    await bench.call(session, "read", path="a.md")
+    await bench.refuse(session, "write", path="/etc/a.md", content="nothing\n")
+    assert (await bench.call(session, "permissions_describe"))["outcomeEvaluation"]["status"] == "pass"
+    await bench.call(session, "write", path="a.md", content="nothing\n")
+
+    refused = await bench.refuse(session, PROMOTE, sourcePath="a.md")
+    assert refused["error"]["code"] == "outcome_gate"
+    verdict = refused["outcomeEvaluation"]
+    assert (verdict["status"], verdict["promotionReady"]) == ("not_ready", False)
+    assert "changed after the last evaluation" in verdict["summary"]
+    assert refused["nextOutcomeStep"]["tool"] == "outcome_evaluate"
+    assert (await bench.call(session, "outcome_evaluate"))["evaluation"]["status"] == "fail"
+
+
+@proves("outcomes.void")
+def test_every_tool_that_may_change_files_makes_an_evaluation_void() -> None:
+    changing = {
+        name
+        for name, tool in DEFINITIONS.items()
+        if not tool.read_only and (tool.group in ("files", "shell", "sandbox", "resources") or tool.is_gated)
+    }
+
+    assert changing == EFFECTFUL

@@ -158,8 +158,15 @@ def _append(outcome: Outcome, evaluation: Evaluation) -> Outcome:
 
 
 def _use_effect(record: OutcomesRecord, event: RecordEvent) -> OutcomesRecord:
-    """A call has ended: what was evaluated before it may no longer be so."""
-    if event.body.get("name") not in EFFECTFUL or all(_is_settled(outcome) for outcome in record.outcomes):
+    """A call has ended: what was evaluated before it may no longer be so. A call that failed or was refused changed nothing."""
+    if event.body.get("name") not in EFFECTFUL or event.body.get("is_error"):
+        return record
+    return _run_command(record, event)
+
+
+def _run_command(record: OutcomesRecord, _: RecordEvent) -> OutcomesRecord:
+    """A command has begun or ended. It may have changed something however it ended."""
+    if all(_is_settled(outcome) for outcome in record.outcomes):
         return record
     return replace(record, outcomes=tuple(map(_void, record.outcomes)))
 
@@ -204,4 +211,6 @@ OUTCOME_FOLDS: Mapping[str, OutcomeFold] = {
     e.GATE_OVERRIDDEN: _override,
     e.PROMOTED: _end_override,
     e.TOOL_RESULT: _use_effect,
+    e.COMMAND_STARTED: _run_command,
+    e.COMMAND_ENDED: _run_command,
 }
