@@ -189,6 +189,7 @@ def _note_hits(subject: NoteSubject) -> Iterator[Note]:
         fields = {
             "source": hit.get("source") or hit.get("backend"),
             "sessionId": hit.get("sessionId"),
+            "learningId": hit.get("learningId"),
             "score": hit.get("score"),
             "reasons": list(hit.get("reasons") or ())[:_REASONS],
             "snippet": hit.get("snippet"),

@@ -50,7 +50,8 @@ class MemoryBackend:
         return (DOCUMENT, e.LEARNING_CAPTURED, e.OUTCOME_DEFINED, e.EVALUATION_ENDED, *_ENDINGS, *_COMMANDS)
 
     async def find(self, request: BackendRequest) -> Sequence[Found]:
-        return [found for each in request.hits if (found := _find_memory(each)) is not None]
+        found = [found for each in request.hits if (found := _find_memory(each)) is not None]
+        return [_hide_learning(each) for each in found] if request.scope.is_automatic else found
 
 
 class ContextBackend:
@@ -107,7 +108,12 @@ def _find_agent_memory(each: LedgerHit) -> Found | None:
         return None
     origin = str(body.get("session_id", ""))
     found = Found(backend="memory", source="learning", relevance=hit.relevance, text=text, snippet=hit.excerpt, time=hit.time)
-    return msgspec.structs.replace(found, origin=origin)
+    return msgspec.structs.replace(found, origin=origin, learning=str(body.get("learning_id", "")))
+
+
+def _hide_learning(found: Found) -> Found:
+    """A learning without its text: nobody has promoted it, so no prompt quotes it unless the agent asks for it."""
+    return msgspec.structs.replace(found, snippet="") if found.source == "learning" else found
 
 
 def _find_session_source(each: LedgerHit, session: VisibleSession) -> Source | None:

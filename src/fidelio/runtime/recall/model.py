@@ -60,7 +60,7 @@ class VisibleSession(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A text that a backend has found. `relevance` is in the unit of its `scale` and is compared with the best there.
 
-    `origin` is the session that a text of the whole agent, such as a learning, came from.
+    `origin` is the session that a text of the whole agent, such as a learning, came from; `learning` is the id of the latter.
     """
 
     backend: BackendName
@@ -73,6 +73,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     event: str = ""
     wake: str = ""
     origin: str = ""
+    learning: str = ""
     scale: str = "ledger"
 
 

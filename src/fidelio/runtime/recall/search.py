@@ -180,6 +180,7 @@ def _render_hit(hit: Candidate, step: Suggestion | None, *, now: int) -> dict[st
         "confidence": hit.confidence,
         "reasons": list(hit.reasons),
         "snippet": found.snippet,
+        "learningId": found.learning or None,
         "eventId": found.event or None,
         "wakeId": found.wake or None,
         "createdAt": format_iso(found.time) if found.time else None,
