@@ -13,7 +13,8 @@ import pytest
 
 from fidelio.runtime import events as e
 from fidelio.runtime.servers import connection
-from fidelio.runtime.servers.credentials import MASK
+from fidelio.runtime.servers.credentials import MASK, Masks
+from fidelio.runtime.servers.http import ServerEndpoint
 from tests.runtime.servers.program import SCHEMA
 from tests.runtime.servers.test_secrets import SECRET, find_leaks
 from tests.runtime.servers.test_servers import result_text, talk
@@ -117,7 +118,7 @@ async def test_a_server_with_an_address_is_called_with_its_credentials(tmp_path:
         assert result_text(runtime.requests[1]) == '{"ok":true,"content":"from afar"}'
         assert all(headers["authorization"] == f"Bearer {SECRET}" for _, headers in server.seen)
         # A server of Fidelio takes no call of an agent for a person's.
-        assert all("fidelio-agent" in headers for _, headers in server.seen)
+        assert all(headers["fidelio-agent"] == f"{session}.1" for _, headers in server.seen)
         assert await find_leaks(runtime, session, SECRET) == []
         if mode == "json":
             assert server.seen[-1][0] == "DELETE"
@@ -142,6 +143,14 @@ async def test_a_hostile_server_with_an_address_is_an_error_and_nothing_more(
         assert (await runtime.record(session)).status == "idle"
         if mode == "refuses":
             assert f"Wrong key {MASK}" in error.body["error"]["message"]
+
+
+@proves("runtime.mcp-http")
+async def test_a_server_elsewhere_learns_that_an_agent_calls_but_not_its_session() -> None:
+    endpoint = ServerEndpoint("far", "https://mcp.example.org/", {}, Masks(), run="s_testtesttest.1", seconds=1.0)
+    await endpoint.close()
+
+    assert endpoint.headers["Fidelio-Agent"] == "runtime"
 
 
 @proves("runtime.fork-conversation")

@@ -156,17 +156,18 @@ class Connections:
         named = {key: value for key, value in (stored.env or stored.headers).items() if value.startswith(VAULT)}
         resolved = await resolve_values(self._context, record, named)
         values, masks = {**(server.env or server.headers), **resolved.values}, Masks.of((*secrets, *resolved.secrets))
+        run = run_id(self._session.id, 1)
         if server.url:
             from fidelio.runtime.servers.http import ServerEndpoint  # noqa: PLC0415  # 180 ms; most servers are programs
 
-            return ServerEndpoint(name, server.url, values, masks, seconds=CALL_SECONDS), masks
+            return ServerEndpoint(name, server.url, values, masks, run=run, seconds=CALL_SECONDS), masks
         launch = Launch(
             name=name,
             command=server.command,
             args=server.args,
             environment={"FIDELIO_HOME": str(self._context.home.path), **values},
             directory=await asyncio.to_thread(_find_directory, record.project, self._context.home.path),
-            run=run_id(self._session.id, 1),
+            run=run,
             masks=masks,
         )
         return await start_server(launch), masks

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -24,8 +25,8 @@ MAX_EVENTS = 1_000
 CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 _SHOWN = 300
-# The header by which our own servers know an agent (`fidelio.processes.caller`); any value is enough.
-_AGENT = "Fidelio-Agent"
+# The header by which our own servers know an agent (`fidelio.processes.caller`). Only those of this machine learn the run.
+_AGENT, _ELSEWHERE = "Fidelio-Agent", "runtime"
 _SESSION, _REVISION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _STREAM = "text/event-stream"
 
@@ -33,10 +34,10 @@ _STREAM = "text/event-stream"
 class ServerEndpoint:
     """A connection to a server with an address. A `Transport` of `fidelio.mcp_client`."""
 
-    def __init__(self, name: str, address: str, headers: Mapping[str, str], masks: Masks, *, seconds: float) -> None:
+    def __init__(self, name: str, address: str, headers: Mapping[str, str], masks: Masks, *, run: str, seconds: float) -> None:
         self._name, self._address, self._masks = name, address, masks
-        self._headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
-        self._headers |= {_AGENT: "runtime", _REVISION: REVISION}
+        self.headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
+        self.headers |= {_AGENT: run if _is_local(address) else _ELSEWHERE, _REVISION: REVISION}
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
@@ -52,17 +53,17 @@ class ServerEndpoint:
     async def close(self) -> None:
         """End the session at the server, if it wants to know, and the connection."""
         try:
-            if _SESSION in self._headers:
+            if _SESSION in self.headers:
                 with suppress(httpx2.HTTPError, TimeoutError):
                     async with asyncio.timeout(_CLOSE_SECONDS):
-                        await self._client.delete(self._address, headers=self._headers)
+                        await self._client.delete(self._address, headers=self.headers)
         finally:
             await self._client.aclose()
 
     async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         content = msgspec.json.encode(message)
         try:
-            async with self._client.stream("POST", self._address, content=content, headers=self._headers) as response:
+            async with self._client.stream("POST", self._address, content=content, headers=self.headers) as response:
                 return await self._read(response, message)
         except httpx2.TimeoutException as error:
             raise self._failure("did not answer in time") from error
@@ -75,7 +76,7 @@ class ServerEndpoint:
             text = (await self._read_body(response, _SHOWN * 4)).decode(errors="replace")
             raise self._failure(f"refused the message ({response.status_code}): {self._masks.apply(text)[:_SHOWN]}")
         if session := response.headers.get(_SESSION):
-            self._headers[_SESSION] = session
+            self.headers[_SESSION] = session
         if response.headers.get("content-type", "").startswith(_STREAM):
             return await self._read_stream(response, message)
         body = await self._read_body(response, MAX_REPLY)
@@ -117,3 +118,8 @@ class ServerEndpoint:
             reason="mcp_server_failed",
             retryable=True,
         )
+
+
+def _is_local(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
