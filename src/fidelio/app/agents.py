@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeAlias
 
 from fidelio.ledger import Ledger
@@ -14,6 +15,7 @@ from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
+    from fidelio.app.fidelio_executor import FidelioExecutor
     from fidelio.runtime.service import RuntimeService
 
 OpenRuntime: TypeAlias = "Callable[[], Awaitable[RuntimeService]]"
@@ -32,15 +34,19 @@ __all__ = [
 class _AllExecutors(Mapping[str, Executor]):
     """The executors of the orchestrator, and the agents of the runtime, which the orchestrator does not know."""
 
-    def __init__(self, open_runtime: OpenRuntime) -> None:
-        self._others, self._open_runtime = get_executors(), open_runtime
+    def __init__(self, open_runtime: OpenRuntime, resources: AsyncExitStack) -> None:
+        self._others, self._open_runtime, self._resources = get_executors(), open_runtime, resources
+        self._own: FidelioExecutor | None = None
 
     def __getitem__(self, name: str) -> Executor:
         if name != _RUNTIME:
             return self._others[name]
-        from fidelio.app.fidelio_executor import FidelioExecutor  # noqa: PLC0415  # brings the runtime, 80 ms
+        if self._own is None:
+            from fidelio.app.fidelio_executor import FidelioExecutor  # noqa: PLC0415  # brings the runtime, 80 ms
 
-        return FidelioExecutor(self._open_runtime)
+            # A single one, whose worker all runs share.
+            self._own = FidelioExecutor(self._open_runtime, self._resources)
+        return self._own
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._others, _RUNTIME))
@@ -49,12 +55,17 @@ class _AllExecutors(Mapping[str, Executor]):
         return len(self._others) + 1
 
 
-def open_agents(settings: Settings, ledger: Ledger, open_runtime: OpenRuntime | None = None) -> AgentService:
-    """The agent service over an open ledger. It runs no agents by itself. Without a runtime it has no executor `fidelio`."""
+def open_agents(
+    settings: Settings, ledger: Ledger, open_runtime: OpenRuntime | None = None, resources: AsyncExitStack | None = None
+) -> AgentService:
+    """The agent service over an open ledger. It runs no agents by itself. Without a runtime it has no executor `fidelio`.
+
+    What runs in the runtime leave behind is closed with `resources`.
+    """
     return AgentService(
         ledger,
         open_blueprints(settings.home),
-        get_executors() if open_runtime is None else _AllExecutors(open_runtime),
+        get_executors() if open_runtime is None or resources is None else _AllExecutors(open_runtime, resources),
         home=settings.home,
         limits=settings.agents,
         executor=settings.executor,

@@ -154,7 +154,9 @@ class Application:
         from fidelio.app.agents import has_active_runs, open_agents  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         async with self._open_lock:
-            return await has_active_runs(open_agents(self.settings, await self._open_ledger(), self.runtime).context)
+            return await has_active_runs(
+                open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources).context
+            )
 
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents and host sandboxes in this process until nothing was left to do for `seconds`."""
@@ -162,7 +164,7 @@ class Application:
         from fidelio.app.runtime import combine, has_queued_wakes, host_runtime  # noqa: PLC0415  # brings the runtime, 80 ms
 
         async with self._open_lock:
-            service = open_agents(self.settings, await self._open_ledger(), self.runtime)
+            service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
         runtime = await self.runtime()
         companion = partial(combine, self._open_sandbox_host, partial(host_runtime, runtime))
         wakes = partial(has_queued_wakes, service.context.ledger)
@@ -338,7 +340,7 @@ class Application:
     async def _open_agents(self, *, host: bool) -> AgentService:
         from fidelio.app.agents import host_agents, open_agents, spawn_worker_if_needed  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
-        service = open_agents(self.settings, await self._open_ledger(), self.runtime)
+        service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
         if host:
             await self._resources.enter_async_context(host_agents(service.context, self.settings))
         else:

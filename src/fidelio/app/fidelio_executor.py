@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from fidelio.app.blueprint_servers import AGENT_PREFIX, describe_servers
-from fidelio.app.runtime import host_runtime
+from fidelio.app.runtime import SharedWorker
 from fidelio.errors import ConversationLost, ExecutorFailure, FidelioError, SessionNotFound
 from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event
@@ -42,12 +43,15 @@ _FAILURES = {
 
 
 class FidelioExecutor:
-    """Carries out runs in sessions of the runtime. `open_runtime` is called by the first run."""
+    """Carries out runs in sessions of the runtime. `open_runtime` is called by the first run.
+
+    All runs share a worker, which is closed with `resources`.
+    """
 
     name = "fidelio"
 
-    def __init__(self, open_runtime: Callable[[], Awaitable[RuntimeService]]) -> None:
-        self._open_runtime = open_runtime
+    def __init__(self, open_runtime: Callable[[], Awaitable[RuntimeService]], resources: AsyncExitStack) -> None:
+        self._open_runtime, self._worker = open_runtime, SharedWorker(resources)
 
     async def availability(self, added: Mapping[str, str] | None = None, /) -> Availability:
         model = (added or {}).get(MODEL_VARIABLE) or os.environ.get(MODEL_VARIABLE, "")
@@ -112,7 +116,7 @@ class FidelioExecutor:
 
     async def _follow(self, service: RuntimeService, turn: Turn, reporter: Reporter, sent: Event) -> TurnResult:
         relay = _Relay(service, sent.session, reporter)
-        async with host_runtime(service):
+        async with self._worker.use(service):
             try:
                 async for event in service.follow(sent.session, after=sent.seq):
                     if (ended := await relay.relay(event)) is not None:

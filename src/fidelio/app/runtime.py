@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -18,12 +19,13 @@ from fidelio.ledger.model import Session
 from fidelio.locks import is_hosted
 from fidelio.orchestrator.runs.host_process import spawn_worker
 from fidelio.providers.registry import Providers, open_providers
+from fidelio.retry import cancel_tasks, restart_on_failure
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
 from fidelio.runtime.service import RuntimeContext, RuntimeService
 from fidelio.runtime.skills.roots import list_default_roots
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.runtime.wakes.wake import OnSessionText, WakeRunner
-from fidelio.runtime.wakes.worker import keep_working
+from fidelio.runtime.wakes.worker import Worker, keep_working
 from fidelio.sandbox.port import Sandboxes
 from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing
@@ -32,6 +34,9 @@ from fidelio.tokens.keyring import KeyRing
 _MAX_SESSIONS = 200
 # How far up the run is looked for that a workflow session belongs to.
 _MAX_PARENTS = 20
+# How long a worker that no run uses any more may finish wakes, and how long when the application is closed.
+_FINISH_SECONDS = 3_600.0
+_CLOSE_SECONDS = 5.0
 Companion = Callable[[], AbstractAsyncContextManager[Callable[[], bool]]]
 
 
@@ -56,6 +61,58 @@ async def host_runtime(service: RuntimeService, on_text: OnSessionText | None = 
     """Carry out wakes in this process during the block. Yields a function that says whether any is active."""
     async with keep_working(WakeRunner(service.context, on_text=on_text)) as worker:
         yield lambda: worker.is_busy
+
+
+class SharedWorker:
+    """The worker of all runs of an application. It carries out the wakes of any session while a run uses it.
+
+    After the last use it claims no more wakes and finishes those that it has begun, in the background: they may be of sessions
+    that no run follows. When `resources` are closed they get a moment, and are then released for another worker.
+    """
+
+    def __init__(self, resources: AsyncExitStack) -> None:
+        self._resources, self._is_registered = resources, False
+        self._users, self._unused = 0, asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def use(self, service: RuntimeService) -> AsyncIterator[None]:
+        """Carry out wakes in this process at least until the end of the block, which does not wait for them."""
+        if self._users == 0:
+            self._begin(service)
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._unused.set()
+
+    def _begin(self, service: RuntimeService) -> None:
+        self._unused = asyncio.Event()
+        task = asyncio.create_task(_work_while_used(service, self._unused))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if not self._is_registered:
+            self._is_registered = True
+            self._resources.push_async_callback(self._close)
+
+    async def _close(self) -> None:
+        # A run that is cut off later, while the application closes, registers again.
+        self._is_registered = False
+        self._unused.set()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+        await cancel_tasks(*self._tasks)
+
+
+async def _work_while_used(service: RuntimeService, unused: asyncio.Event) -> None:
+    worker = Worker(WakeRunner(service.context), grace=_FINISH_SECONDS)
+    work = restart_on_failure(worker.run, name="The worker of runs", until=unused)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work)
+        await unused.wait()
+        worker.stop()
 
 
 async def has_queued_wakes(ledger: Ledger) -> bool:

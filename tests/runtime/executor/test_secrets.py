@@ -35,7 +35,7 @@ mcp_servers:
     command: {python}
     args: [{program}, leaks, {notes}]
     env: {{TOKEN: "${{REVIEW_TOKEN}}"}}
----
+{more}---
 You call the tool.
 """
 
@@ -49,6 +49,10 @@ async def call_once(request: ModelRequest) -> ModelReply:
         return ModelReply(content=(TextBlock(said),), stop_reason="end_turn")
     use = ToolUseBlock("call_1", "mcp__test__echo", {"text": "x"})
     return ModelReply(content=(use,), stop_reason="tool_use")
+
+
+# It gets a header with the id of each run, and does not answer.
+OWN_SERVER = "  own:\n    url: http://127.0.0.1:9/mcp/orchestrator\n"
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     home = Home(tmp_path / "home")
     home.ensure()
     home.agents.mkdir(exist_ok=True)
-    text = BLUEPRINT.format(python=sys.executable, program=program.__file__, notes=tmp_path / "notes")
+    text = BLUEPRINT.format(python=sys.executable, program=program.__file__, notes=tmp_path / "notes", more=OWN_SERVER)
     (home.agents / "reviewer.md").write_text(text)
     async with Application(Settings(home=home, ledger=str(home.ledger))) as opened:
         yield opened
