@@ -71,7 +71,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class WaitingForPerson(msgspec.Struct, frozen=True):
-    """A call that waits for the answer to a request. NothingDue was executed."""
+    """A call that waits for the answer to a request. Nothing was executed."""
 
     request: str
     output: Mapping[str, Any]

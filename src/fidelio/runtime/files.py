@@ -102,7 +102,7 @@ def _summarize(report: LevelReport, spec: SandboxSpec) -> str:
 def _constraints(report: LevelReport, spec: SandboxSpec) -> Iterator[str]:
     if not report.runs_commands:
         yield f"No commands and no shell at level {report.level}: {report.reason} {report.remedy}".rstrip()
-    yield "NothingDue outside of the mounts is visible, apart from the programs of the system, which are read-only."
+    yield "Nothing outside of the mounts is visible, apart from the programs of the system, which are read-only."
     yield "The shared files at /workspace/agent change only by resources_promote_to_substrate."
     limits = spec.limits
     yield (

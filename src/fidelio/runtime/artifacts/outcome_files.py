@@ -72,7 +72,7 @@ def _explain_grade(body: Mapping[str, Any]) -> list[str]:
 def _explain_repair(body: Mapping[str, Any]) -> list[str]:
     grade = body["grade"]
     steps = list(_explain_step(grade))
-    return ["# Outcome repair", grade["summary"], *(steps or ["NothingDue needs to be repaired."])]
+    return ["# Outcome repair", grade["summary"], *(steps or ["Nothing needs to be repaired."])]
 
 
 def _explain_verdict(body: Mapping[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ def _explain_history(body: Mapping[str, Any]) -> list[str]:
         f"{entry['matchedCriteria']} of {entry['totalCriteria']} met."
         for entry in body["evaluations"]
     ]
-    return ["# Outcome evaluations", *(lines or ["NothingDue was evaluated yet."])]
+    return ["# Outcome evaluations", *(lines or ["Nothing was evaluated yet."])]
 
 
 def _list_evidence(found: Mapping[str, Any]) -> Iterator[str]:

@@ -149,7 +149,7 @@ def _explain_posture(body: Mapping[str, Any]) -> list[str]:
     step = body["nextShellStep"]
     return [
         "# Permission posture",
-        "Waiting for a person:" if waiting else "NothingDue waits for a person.",
+        "Waiting for a person:" if waiting else "Nothing waits for a person.",
         *waiting,
         *([f"Next step: `{step['tool']}`."] if step else []),
     ]

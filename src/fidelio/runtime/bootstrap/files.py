@@ -46,7 +46,7 @@ Agent `{agent}`. It works for the people of this project.
 """,
     "USER.md": """\
 # People
-NothingDue is known about them yet.
+Nothing is known about them yet.
 """,
     "HEARTBEAT.md": """\
 # When you wake

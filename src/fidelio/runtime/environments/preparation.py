@@ -190,7 +190,7 @@ async def _find_result(context: RuntimeContext, store: Store, chosen: Environmen
 
 
 def _move_result(source: Path, target: Path) -> None:
-    """Move the result and let every sandbox read it. NothingDue of it is followed: a setup may have made any link."""
+    """Move the result and let every sandbox read it. Nothing of it is followed: a setup may have made any link."""
     target.parent.mkdir(mode=0o700, exist_ok=True)
     source.rename(target)
     for _, directories, files, top in os.fwalk(target, follow_symlinks=False):

@@ -1,6 +1,6 @@
 """The checkpoint of a session: where it stands, for an agent that continues after a wake. A projection of the record.
 
-It is read-only and the only continuity that the runtime itself provides. NothingDue is read back from it.
+It is read-only and the only continuity that the runtime itself provides. Nothing is read back from it.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ async def plan_learnings(
     wake: str,
     source: LearningSource | None = None,
 ) -> LearningPlan:
-    """Validate the learnings of a directive and plan how they are stored. NothingDue is committed here.
+    """Validate the learnings of a directive and plan how they are stored. Nothing is committed here.
 
     `source` is found in the log if it is not passed: the last user event that the wake has processed.
     """

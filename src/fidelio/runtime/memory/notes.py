@@ -47,7 +47,7 @@ def make_conflict(target: str, expected: str, found: str | None) -> ToolRefused:
     """The refusal of a call whose precondition does not hold."""
     return ToolRefused(
         f"expectedVersionId is {expected!r:.80}, but {target} has {found or 'no version'}.",
-        remedy="NothingDue was written. Read it again, and pass the versionId that you get.",
+        remedy="Nothing was written. Read it again, and pass the versionId that you get.",
         reason="precondition_failed",
     )
 

@@ -74,7 +74,7 @@ def parse_verdict(evaluation: Mapping[str, Any]) -> Verdict:
     return Verdict(
         status=str(evaluation.get("status", "missing_outcome")),
         promotion_ready=bool(evaluation.get("promotionReady", False)),
-        # NothingDue can get better or worse without an outcome.
+        # Nothing can get better or worse without an outcome.
         trend=None if is_missing else evaluation.get("trend"),
         trend_summary="" if is_missing else str(evaluation.get("trendSummary") or ""),
         next_step=evaluation.get("nextSuggestedTool"),

@@ -25,7 +25,7 @@ from fidelio.sandbox.model import SandboxSpec
 LIFETIME_MS = 24 * 60 * 60 * 1000
 _OPTIONS = (
     {"id": "allow", "label": "Allow it once", "description": "Runs exactly this, once."},
-    {"id": "deny", "label": "Deny it", "description": "NothingDue runs. A comment reaches the agent."},
+    {"id": "deny", "label": "Deny it", "description": "Nothing runs. A comment reaches the agent."},
 )
 
 

@@ -219,7 +219,7 @@ def _check_host(host: HostDirectory, manifest: CopyManifest, chosen: Sequence[Pr
     conflicts = [problem for change in chosen if (problem := _find_conflict(host, manifest, change))]
     if conflicts:
         raise RuntimeProblem(
-            f"NothingDue was written. {' '.join(conflicts[:20])}",
+            f"Nothing was written. {' '.join(conflicts[:20])}",
             remedy="Bring back the other paths by name, or take these over by hand.",
         )
 

@@ -1,7 +1,7 @@
 """Paths of drafts and of shared files, as a tool call names them.
 
 The sandbox resolves what a path leads to; here it is only decided which of the two trees a name belongs to, so that the same
-file has one name in the record. NothingDue here touches a file.
+file has one name in the record. Nothing here touches a file.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _check_preconditions(arguments: PromoteResource | RestoreVersion, current: S
 
 
 def _precondition_failed(sentence: str) -> ToolRefused:
-    remedy = "NothingDue was written. Compare again, and pass what the comparison returns."
+    remedy = "Nothing was written. Compare again, and pass what the comparison returns."
     return ToolRefused(sentence, remedy=remedy, reason="precondition_failed", retryable=False)
 
 

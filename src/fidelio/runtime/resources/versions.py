@@ -33,7 +33,7 @@ Origin = Literal["promotion", "restore", "person", "seed"]
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A version of a shared file, as it is stored. NothingDue of the content is in it: redacting its event erases that."""
+    """A version of a shared file, as it is stored. Nothing of the content is in it: redacting its event erases that."""
 
     version_id: str
     agent_id: str

@@ -1,7 +1,7 @@
 """Suggested next calls for the shell. Pure functions of the record, the live shell and the tools that the caller has.
 
 A suggestion is a call that its own tool accepts: `{tool, args, rationale}`. It names only tools that the caller has; where
-there is none, there is no suggestion. NothingDue here decides whether a call may run.
+there is none, there is no suggestion. Nothing here decides whether a call may run.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def is_storable_path(path: str) -> bool:
 
 
 async def commit_settlement(call: ToolCall, seen: Observation) -> LiveShell | None:
-    """Commit what was seen before the call goes on. NothingDue is committed if the record says the same."""
+    """Commit what was seen before the call goes on. Nothing is committed if the record says the same."""
 
     def decide(current: LoadedRuntime) -> SessionDecision[None] | None:
         found = describe_findings(call, current.record, seen)

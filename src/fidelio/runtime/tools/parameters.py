@@ -44,7 +44,7 @@ Limit = Annotated[int, Meta(ge=1, le=200)]
 
 
 class EmptyParameters(ToolParameters, frozen=True):
-    """NothingDue."""
+    """Nothing."""
 
 
 class SessionParameters(ToolParameters, frozen=True, kw_only=True):
