@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fidelio.errors import SessionNotFound
 from fidelio.inbox import NewRequest, RequestChange
 from fidelio.ledger.long_text import json_text, store_text
 from fidelio.ledger.model import NewEvent
@@ -28,7 +29,7 @@ class Journal:
     """Commits what a call does to its session."""
 
     def __init__(self, context: RuntimeContext) -> None:
-        self._unit = context.unit
+        self._unit, self._sandboxes = context.unit, context.sandboxes
 
     async def open_request(self, call: ToolCall, digest: str, request: NewRequest, requested: NewEvent) -> None:
         def ask_once(current: LoadedRuntime) -> SessionDecision[None]:
@@ -78,11 +79,30 @@ class Journal:
         def end(current: LoadedRuntime) -> SessionDecision[None]:
             return replace(decision, events=(*_drop_known(current.record, call.noted), *begun, *result.events, *ended))
 
-        await self._update(call, end)
+        # What has happened is recorded also after the end of the session. A commit that is itself the effect does not happen.
+        await self._update(call, end, is_over=call.has_intent and not (result.documents or result.linked))
 
-    async def _update(self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]]) -> None:
-        call.session = await self._unit.update(call.session, decide, assignment=call.origin.assignment)
+    async def _update(
+        self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]], *, is_over: bool = False
+    ) -> None:
+        """Commit. Raises `SessionNotFound` if the session has ended, unless the effect `is_over`.
+
+        The call may have started the sandbox again after the end had stopped it, so it is stopped here.
+        """
+
+        def decide_alive(current: LoadedRuntime) -> SessionDecision[None]:
+            if current.record.status == "terminated" and not is_over:
+                raise SessionNotFound(f"Session {current.id} has ended.", remedy="Begin another session.")
+            return decide(current)
+
+        try:
+            call.session = await self._unit.update(call.session, decide_alive, assignment=call.origin.assignment)
+        except SessionNotFound:
+            await self._sandboxes.stop(call.session.id)
+            raise
         call.noted, call.noted_blobs = [], []
+        if call.session.record.status == "terminated":
+            await self._sandboxes.stop(call.session.id)
 
 
 def _drop_known(record: RuntimeRecord, events: Iterable[NewEvent]) -> Iterator[NewEvent]:

@@ -16,6 +16,7 @@ from fidelio.inbox import dismiss_all
 from fidelio.ledger.model import Event, NewEvent, NewSession
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
+from fidelio.runtime.budgets import set_budget
 from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
 from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.forking import fork_session
@@ -24,9 +25,9 @@ from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
 from fidelio.runtime.schedules import cancel_schedule, set_schedule
+from fidelio.runtime.sending import Sending
 from fidelio.runtime.sessions import (
     NewAgentSession,
-    Sending,
     create_session,
     describe_session,
     load_agent_policies,
@@ -122,14 +123,15 @@ class RuntimeService:
         return self.context.ledger.follow(session, after=after)
 
     async def archive_session(self, session: str, *, by: str) -> None:
-        """Keep a session as it is: it takes no more events and is not woken any more."""
+        """Keep a session as it is: it takes no more events, is not woken any more, and what it asks for is dismissed."""
 
         def archive(current: LoadedRuntime) -> SessionDecision[None] | None:
             refuse_store(current)
             if current.record.wakes.current:
                 raise UsageProblem(f"Session {session} is at work.", remedy="Interrupt it, or wait until it is idle.")
             event = NewEvent(type=e.SESSION_ARCHIVED, body={}, actor=by)
-            return None if current.record.is_archived else SessionDecision(None, events=(event,))
+            requests = dismiss_all(list(_find_open_requests(current.record)), by=by)
+            return None if current.record.is_archived else SessionDecision(None, events=(event,), requests=requests)
 
         await self.context.unit.update(session, archive)
 
@@ -147,6 +149,13 @@ class RuntimeService:
     async def cancel_schedule(self, session: str, name: str, *, by: str) -> None:
         """End a schedule of a session. Only a person may."""
         await cancel_schedule(self.context, session, name, by=by)
+
+    async def set_budget(self, session: str, budget: Mapping[str, float], *, by: str) -> None:
+        """Change limits of a session: `tokens`, `usd`, `wakes_per_day`, `wall_seconds`. Only a person may.
+
+        A session that has stopped at its budget goes on, if the new one allows it.
+        """
+        await set_budget(self.context, session, budget, by=by)
 
     async def list_snapshots(self, session: str) -> list[dict[str, Any]]:
         """The snapshots of the workspace of a session, newest first: `snapshotId`, `wakeId`, `takenAt`, `files`, `bytes`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from fidelio.surfaces.cli.runtime.agents import define_command, list_agents_command
+from fidelio.surfaces.cli.runtime.budget import budget_command
 from fidelio.surfaces.cli.runtime.messages import (
     confirm_command,
     deny_command,
@@ -47,6 +48,7 @@ for _command in (
     interrupt_command,
     status_command,
     list_sessions_command,
+    budget_command,
     archive_command,
     end_command,
     fork_command,
