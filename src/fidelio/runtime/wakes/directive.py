@@ -1,7 +1,7 @@
 """The loop directive: how an agent says at the end of its answer what happens next. Pure.
 
 It is a JSON object between `<fidelio-loop>` and `</fidelio-loop>`. The last one counts; the rest of the text is the message.
-NothingDue in it is dropped silently: what is not accepted is told to the model in its next wake.
+Nothing in it is dropped silently: what is not accepted is told to the model in its next wake.
 """
 
 from __future__ import annotations

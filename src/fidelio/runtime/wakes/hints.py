@@ -1,6 +1,6 @@
 """Gathers what the notes of a wake are made from: the verdict, the live shell, fitting skills, recalled and recent sessions.
 
-NothingDue here starts a sandbox or calls a model, and the cost does not grow with the number of sessions.
+Nothing here starts a sandbox or calls a model, and the cost does not grow with the number of sessions.
 """
 
 from __future__ import annotations

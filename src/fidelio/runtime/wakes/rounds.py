@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import msgspec
 
@@ -46,7 +47,7 @@ class Rounds:
         self._context, self._calls, self._offer = context, calls, offer
         self._origin, self._interrupt = origin, interrupt
 
-    async def carry_out(self, session: LoadedRuntime, uses: Mapping[str, ToolUseBlock], *, deadline: float) -> bool:
+    async def carry_out(self, session: LoadedRuntime, uses: Mapping[str, ToolUseBlock], *, deadline: float = inf) -> bool:
         """Carry out every open call that can go on. `uses` are the calls of the turn by id. Raises `WakeInterrupted`.
 
         True if the deadline, a time of the event loop, had passed before all were begun.

@@ -217,7 +217,7 @@ class WakeUpdates:
         return bool(started.body.get("messages"))
 
     async def fail(self, plan: WakePlan, error: FidelioError) -> None:
-        """Record that a wake cannot begin, because its agent, environment or model cannot be used. NothingDue is consumed."""
+        """Record that a wake cannot begin, because its agent, environment or model cannot be used. Nothing is consumed."""
         sentence, remedy = str(error.sentence), str(error.remedy)
         due = self.next_due(earliest=self.context.clock() + _RETRY_MS)
         is_queued = isinstance(plan, Fresh) and bool(plan.wakes or plan.schedules)
