@@ -15,7 +15,7 @@ from fidelio.runtime.snapshots.record import describe_restored
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes import ending
-from fidelio.runtime.wakes.content import join_texts, store_content
+from fidelio.runtime.wakes.content import escape_tags, join_texts, store_content
 from fidelio.runtime.wakes.hints import gather_notes
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.prompt import describe_reasons, describe_rejected, render_notes, text_block
@@ -43,7 +43,8 @@ class Beginning:
         wakes, now = self._updates.record.wakes, self._context.clock()
         setup = await self._describe_setup()
         restored = describe_restored(self._updates.record.snapshots)
-        lines = [*describe_reasons(plan, now=now), *describe_rejected(wakes.rejected), *restored, *self._prepared.notices]
+        reasons = map(escape_tags, describe_reasons(plan, now=now))
+        lines = [*reasons, *describe_rejected(wakes.rejected), *restored, *self._prepared.notices]
         notes = () if plan.goes_on and not received else await self._build_notes(received, setup)
         own = [text_block("\n".join(lines))] if lines else []
         noted = [text_block(render_notes(notes))] if notes else []
@@ -55,6 +56,8 @@ class Beginning:
             "processed_seq": received[-1].seq if received else wakes.processed_seq,
             "consumed": [queued.id for queued in plan.wakes],
             "setup": setup.fingerprint,
+            # The first blocks of the input were received: whatever they look like, they are no notes of the runtime.
+            "received": len(content),
             "input": [*content, *stored.content],
         }
         digests = (*_find_digests(content), *stored.digests)
@@ -132,7 +135,8 @@ def _read_content(received: Event) -> Iterable[dict[str, Any]]:
 
 def _describe_outcome(body: Mapping[str, Any]) -> str:
     criteria = [f"- {item['text']}" for item in body.get("criteria", ())]
-    lines = [f"The person has defined the outcome {body.get('title', '')!r}.", body.get("detail", ""), *criteria]
+    author = "The person" if body.get("author") == "person" else "The model that called you"
+    lines = [f"{author} has defined the outcome {body.get('title', '')!r}.", body.get("detail", ""), *criteria]
     closing = "It is checked when you stop. Work until every criterion is met."
     return "\n".join(line for line in (*lines, closing) if line)
 

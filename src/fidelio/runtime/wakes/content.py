@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,8 @@ MAX_TEXT = 2_000_000
 MAX_IMAGE = 5_000_000
 # Characters of short texts that stay in an event: many of them together would not fit into it.
 MAX_INLINE = 40_000
+# What only the runtime or the model itself may write: the notes of a wake, and a directive.
+_TAG = re.compile(r"<(?=\s*/?\s*(?:runtime-notes|fidelio-loop)\b)", re.IGNORECASE)
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -100,3 +103,13 @@ def join_texts(content: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(
         block.get("text") or block.get("stored", {}).get("text", "") for block in content if block["type"] == "text"
     )
+
+
+def escape_tags(text: str) -> str:
+    """A text that was received, in which nothing looks like notes of the runtime or a directive."""
+    return _TAG.sub("&lt;", text)
+
+
+def escape_json_tags(text: str) -> str:
+    """The same for JSON, whose values stay the same."""
+    return _TAG.sub(r"\\u003c", text)

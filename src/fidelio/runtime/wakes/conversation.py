@@ -25,6 +25,7 @@ from fidelio.providers.model import (
     ToolUseBlock,
 )
 from fidelio.runtime import events as e
+from fidelio.runtime.wakes.content import MAX_BLOCKS, escape_json_tags, escape_tags
 
 TYPES = (
     e.SPAN_STARTED,
@@ -117,7 +118,9 @@ async def _read(ledger: Ledger, event: Event) -> list[Part]:
         content = [{"type": "text", "text": LOST}] if event.redacted else body.get("input")
         # A summary comes before everything that it does not stand for, although it was written later.
         seq = body.get("through_seq", event.seq)
-        return [Part("user", block, seq) for block in await _read_blocks(ledger, content)]
+        is_summary = event.type == e.CONTEXT_COMPACTED
+        blocks = await _read_blocks(ledger, content, received=MAX_BLOCKS if is_summary else body.get("received", 0))
+        return [Part("user", block, seq) for block in blocks]
     # A call of an external client is no part of the conversation.
     if event.type not in (e.TOOL_RESULT, e.USER_TOOL_RESULT) and not event.redacted and "wake_id" not in body:
         return []
@@ -153,10 +156,10 @@ async def _read_result(ledger: Ledger, event: Event, body: Mapping[str, Any]) ->
     if not name:
         return []
     if event.type == e.USER_TOOL_RESULT:
-        blocks = await _read_blocks(ledger, body.get("content"))
+        blocks = await _read_blocks(ledger, body.get("content"), received=MAX_BLOCKS)
         content = tuple(block for block in blocks if isinstance(block, TextBlock | ImageBlock))
     else:
-        content = (TextBlock(await load_text(ledger, body.get("result")) or LOST),)
+        content = (TextBlock(escape_json_tags(await load_text(ledger, body.get("result"))) or LOST),)
     return [Part("user", ToolResultBlock(name, content or (TextBlock("(empty)"),), bool(body.get("is_error"))), event.seq)]
 
 
@@ -165,16 +168,16 @@ def _items(body: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return [item for item in content if isinstance(item, Mapping)] if isinstance(content, list) else []
 
 
-async def _read_blocks(ledger: Ledger, content: Any) -> list[Block]:
-    """Blocks of stored content: texts, which may be stored apart, and images."""
+async def _read_blocks(ledger: Ledger, content: Any, *, received: int) -> list[Block]:
+    """Blocks of stored content: texts, which may be stored apart, and images. The first `received` are of somebody else."""
     blocks: list[Block] = []
-    for item in _items({"content": content}):
+    for number, item in enumerate(_items({"content": content})):
         if item.get("type") == "image":
             source = item.get("source") or {}
             data = await load_text(ledger, source["stored"]) if "stored" in source else source.get("data", "")
             blocks.append(ImageBlock(source.get("media_type", "image/png"), data))
         elif text := (await load_text(ledger, item["stored"]) if "stored" in item else item.get("text", "")):
-            blocks.append(TextBlock(text))
+            blocks.append(TextBlock(escape_tags(text) if number < received else text))
     return blocks
 
 
