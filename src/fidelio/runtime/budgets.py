@@ -44,12 +44,12 @@ def _check(budget: Mapping[str, float]) -> dict[str, float]:
         what = f"{unknown[0]!r:.80} is not a limit." if unknown else "No limit was named."
         raise UsageProblem(what, remedy=f"The limits are {', '.join(names)}.")
     remedy = "Use numbers from 0; 0 switches a limit off."
-    if any(not isinstance(value, int | float) or not math.isfinite(value) for value in budget.values()):
-        raise UsageProblem("A limit is a finite number.", remedy=remedy)
     try:
         checked = msgspec.convert(dict(budget), Budget, strict=False)
     except msgspec.ValidationError as error:
         raise UsageProblem(f"The budget is not valid: {error}.", remedy=remedy) from error
+    if checked.usd is not None and not math.isfinite(checked.usd):
+        raise UsageProblem("The limit in US dollars is not a finite number.", remedy=remedy)
     return {name: getattr(checked, name) for name in budget}
 
 

@@ -171,7 +171,7 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
             {"name": s.name, "everySeconds": s.every_seconds, "note": s.note, "next": format_iso(s.next)}
             for s in wakes.schedules
         ],
-        "usage": {**msgspec.to_builtins(wakes.usage), "tokens": wakes.usage.tokens},
+        "usage": {**msgspec.structs.asdict(wakes.usage), "tokens": wakes.usage.tokens},
         "costUsd": round(wakes.usage.cost_micros / 1_000_000, 6),
         "budget": msgspec.to_builtins(budget) if budget else None,
         "outcomes": [

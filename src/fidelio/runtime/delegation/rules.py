@@ -48,7 +48,7 @@ def _halve(unit: str, limit: float, used: float, digits: int) -> float:
     """Half of the rest, rounded down to a number of digits. 0 would switch the limit of the child off."""
     if not limit:
         return 0
-    scale = 10**digits
+    scale: int = 10**digits
     share = int((limit - used) / 2 * scale) / scale
     if share <= 0:
         raise ToolRefused(
