@@ -113,7 +113,9 @@ def _describe_use(
         body["problem"] = sanitize_text(use.problem)[:300]
     if (extra := prepared.extra.get(tool)) is not None and extra[0].ownership != "managed":
         body["ownership"] = extra[0].ownership
-    type_ = e.CUSTOM_TOOL_USE if use.name in prepared.custom else e.TOOL_USE
+    # A call with a problem is refused at once: the caller is not asked for it.
+    is_custom = use.name in prepared.custom and not use.problem
+    type_ = e.CUSTOM_TOOL_USE if is_custom else e.TOOL_USE
     return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
 
 
