@@ -36,11 +36,11 @@ class RacingLedger:
     """A ledger whose commits can be raced."""
 
     def __init__(self, inner: Ledger) -> None:
-        self._inner = inner
+        self.inner = inner
         self.races: list[Race] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
     async def commit(self, *changes: Change) -> tuple[CommitResult, ...]:
         types = {event.type for change in changes for event in change.events}
@@ -48,7 +48,7 @@ class RacingLedger:
             if race.type in types and not race.has_run:
                 race.has_run = True
                 await race.action()
-        return await self._inner.commit(*changes)
+        return await self.inner.commit(*changes)
 
 
 class RacingRuntime:
@@ -56,6 +56,11 @@ class RacingRuntime:
 
     def __init__(self, runtime: Runtime, ledger: RacingLedger) -> None:
         self.runtime, self._ledger = runtime, ledger
+
+    @property
+    def plain(self) -> Ledger:
+        """The ledger without races."""
+        return self._ledger.inner
 
     def before(self, type_: str, action: Action) -> Race:
         """Run an action before the worker's next commit with an event of this type."""
