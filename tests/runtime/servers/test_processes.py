@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from fidelio.errors import ToolRefused
+from fidelio.ids import new_session_id, run_id
 from fidelio.processes.caller import decide_caller, read_signs
-from fidelio.processes.table import find_marked
+from fidelio.processes.table import find_marked, find_parent, send_signal
 from fidelio.runtime import events as e
 from fidelio.runtime.servers.credentials import Masks
 from fidelio.runtime.servers.process import Launch, start_server
@@ -21,7 +23,8 @@ from tests.runtime.servers.test_servers import PROGRAM, describe_server, wait_fo
 from tests.runtime.wakes.support import LEASE_MS, open_runtime, replies, say
 from tests.support import proves
 
-RUN = "s_testtesttest.1"
+# Another one in every run of the tests: nothing that an earlier run has left is counted.
+RUN = run_id(new_session_id(), 1)
 
 
 def make_launch(tmp_path: Path, mode: str, *, run: str = RUN, **environment: str) -> Launch:
@@ -47,6 +50,17 @@ async def test_a_server_that_ignores_every_end_is_killed_with_all_it_started(tmp
         await server.close()
 
     assert find_marked(RUN) == []
+
+
+@proves("runtime.mcp-ended")
+async def test_a_server_whose_guard_is_killed_ends_too(tmp_path: Path) -> None:
+    server = await start_server(make_launch(tmp_path, "hangs"))
+    await wait_for(lambda: len(find_marked(RUN)) == 2)
+    (guard,) = (identity for identity in find_marked(RUN) if find_parent(identity.pid) == os.getpid())
+    assert send_signal(guard, signal.SIGKILL)
+
+    await wait_for(lambda: find_marked(RUN) == [])
+    await server.close()
 
 
 @proves("runtime.mcp-ended")
