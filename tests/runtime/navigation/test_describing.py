@@ -106,7 +106,8 @@ async def test_a_running_command_means_not_ready_only_while_its_sandbox_lives(
     opened = make(e.SHELL_OPEN, {"shell_id": "sh_1", "incarnation": "box_1", "pty": False, "cwd": "/workspace"})
     command = {"command_id": "cmd_1", "tool": "shell_exec", "command": "make", "cwd": "/workspace", "incarnation": "box_1"}
     own = await world.start()
-    other = await world.start(outcome("a"), evaluated("a", "pass", "stable"), opened, make(e.COMMAND_STARTED, command))
+    # A command that begins after an evaluation makes it void.
+    other = await world.start(outcome("a"), opened, make(e.COMMAND_STARTED, command), evaluated("a", "pass", "stable"))
     state = SandboxState(other, "box_1", "bubblewrap", 1) if is_alive else None
 
     async def find_state(_: str) -> SandboxState | None:
