@@ -11,7 +11,7 @@ import pytest
 
 from fidelio.errors import RequestClosed, SessionNotFound, StaleLease, UsageProblem
 from fidelio.ledger.jobs import Assignment
-from fidelio.ledger.model import Event
+from fidelio.ledger.model import Event, Retry
 from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest
 from fidelio.runtime import events as e
 from fidelio.runtime.wakes.record import DAY_MS, WAKE_JOB
@@ -308,3 +308,39 @@ async def test_a_session_at_work_is_not_archived(tmp_path: Path) -> None:
         await runtime.work()
         await runtime.service.archive_session(session, by="person:test")
         assert (await runtime.record(session)).is_archived
+
+
+@proves("runtime.race-end")
+async def test_a_session_that_is_ended_after_its_wake_failed_repeatedly_stays_ended(tmp_path: Path) -> None:
+    async with open_race(tmp_path) as race:
+        runtime = race.runtime
+        session = await runtime.begin()
+        await runtime.tell(session, "Hello.")
+        for _ in range(4):
+            lease = (await runtime.claim()).lease
+            await runtime.ledger.settle(lease, Retry(due=0, error="ValueError: a defect"))
+        await runtime.service.end_session(session, by="person:test")
+        await runtime.work()
+
+        assert (await runtime.types(session))[-1] == e.ENDED
+        assert await runtime.ledger.jobs(session=session) == ()
+
+
+@proves("runtime.race-interrupt")
+async def test_a_result_that_arrives_while_a_broken_wake_is_ended_is_the_only_one(tmp_path: Path) -> None:
+    async with open_race(tmp_path, replies(use(("weather", {})), say("Sunny."))) as race:
+        runtime = race.runtime
+        session = await runtime.begin(tools={"custom": [WEATHER]})
+        await runtime.tell(session, "Weather?")
+        await runtime.work()
+        (call,) = await runtime.events(session, e.CUSTOM_TOOL_USE)
+        result = {"type": "user.custom_tool_result", "custom_tool_use_id": call.body["id"], "content": "21 degrees"}
+        await runtime.tell(session, "Hurry.")
+        for _ in range(4):
+            lease = (await runtime.claim()).lease
+            await runtime.ledger.settle(lease, Retry(due=0, error="ValueError: a defect"))
+        race.before(e.STATUS_IDLE, lambda: runtime.send(session, result))
+        await runtime.work()
+
+        assert len(await runtime.events(session, e.TOOL_RESULT, e.USER_TOOL_RESULT)) == 1
+        assert (await runtime.ledger.requests(session=session)).items == ()

@@ -19,7 +19,7 @@ from fidelio.app.records import record_type
 from fidelio.errors import LedgerError, RequestClosed, SessionNotFound, StaleLease, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.jobs import STOPPED, Assignment
 from fidelio.ledger.model import Completion, Lease, Retry
 from fidelio.providers.registry import Providers
 from fidelio.runtime.agents.definition import parse_agent
@@ -145,7 +145,7 @@ class Simulation:
         if is_settled:
             return
         try:
-            await ledger.settle(lease, Retry(due=self.clock.now, error="stopped") if again else Completion())
+            await ledger.settle(lease, Retry(due=self.clock.now, error=STOPPED) if again else Completion())
         except LedgerError as error:
             self.note(f"the end of a job was not stored: {error.code}")
 

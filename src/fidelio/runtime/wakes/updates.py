@@ -243,22 +243,22 @@ class WakeUpdates:
 
     async def stop_broken(self, error: str) -> None:
         """End a wake that failed several times for a reason that nobody foresaw, rather than try it for ever."""
-        wake = self.record.wakes.current
         message = f"The wake failed again and again: {error[:300]}"
-        events = [
-            ending.report_error(
-                wake, "internal_error", message, "Send another message. If it fails again, report it as a defect."
-            ),
-            *ending.refuse_open_calls(self.record, message),
-            *([ending.end_wake(wake, "error", summary=message)] if wake else []),
-            ending.go_idle(wake, "retries_exhausted", message),
-        ]
-        await self.commit(
-            events,
-            requests=ending.close_requests(self.record, "system"),
-            jobs=ending.wake_job(self.loaded.id, self._later()),
-            settle=Completion(),
-        )
+        remedy = "Send another message. If it fails again, report it as a defect."
+        jobs = ending.wake_job(self.loaded.id, self._later())
+
+        def build(record: RuntimeRecord) -> SessionDecision[None]:
+            wake = record.wakes.current
+            events = (
+                ending.report_error(wake, "internal_error", message, remedy),
+                *ending.refuse_open_calls(record, message),
+                *([ending.end_wake(wake, "error", summary=message)] if wake else []),
+                ending.go_idle(wake, "retries_exhausted", message, waits=True),
+            )
+            requests = ending.close_requests(record, "system")
+            return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
+
+        await self.decide(build)
 
     def _later(self) -> int | None:
         return self.next_due(earliest=self.context.clock() + _RETRY_MS)

@@ -96,7 +96,8 @@ class WakeRunner:
     async def _run(self, assignment: Assignment) -> None:
         context, session = self.context, assignment.lease.session
         loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
-        if assignment.lease.attempt > _MAX_FAILURES and is_failure(assignment.lease.error):
+        is_broken = assignment.lease.attempt > _MAX_FAILURES and is_failure(assignment.lease.error)
+        if is_broken and loaded.record.status != "terminated":
             await WakeUpdates(context, assignment, loaded).stop_broken(assignment.lease.error)
             return
         for _ in range(_MAX_PLANS):
