@@ -35,7 +35,7 @@ from fidelio.runtime.skills.roots import list_default_roots
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.record import WAKE_JOB, OpenCall
-from fidelio.runtime.wakes.rules import Nothing, plan_wake
+from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.runtime.wakes.worker import Worker, keep_working
 from fidelio.sandbox.host.client import LocalSandboxes
@@ -186,7 +186,7 @@ class Stage:
 
     async def _is_at_rest(self) -> bool:
         plans = [plan_wake(await self.record(session), now=self.clock()) for session in self.sessions]
-        return all(isinstance(plan, Nothing) for plan in plans)
+        return all(isinstance(plan, NothingDue) for plan in plans)
 
     async def answer(self, request: ModelRequest) -> ModelReply:
         """The reply of the model: the next one of the session's script, and then that it is done."""

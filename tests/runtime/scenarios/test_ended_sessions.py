@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,9 +48,9 @@ async def test_a_session_that_is_removed_during_a_wake_ends_it_without_an_error(
 
         carry_out = Rounds.carry_out
 
-        async def remove_first(self: Rounds, loaded: LoadedRuntime, uses: Mapping[str, ToolUseBlock]) -> None:
+        async def remove_first(self: Rounds, loaded: LoadedRuntime, uses: Mapping[str, ToolUseBlock], **more: Any) -> bool:
             await remove_now()
-            await carry_out(self, loaded, uses)
+            return await carry_out(self, loaded, uses, **more)
 
         monkeypatch.setattr(Rounds, "carry_out", remove_first)
         runtime.script(reply)
