@@ -1,4 +1,4 @@
-"""The MCP servers of agents that are made from blueprints: stored with placeholders, filled in when a wake connects to one.
+"""The MCP servers of agents that are made from blueprints: stored with placeholders, filled in when a wake connects.
 
 The ledger keeps what the blueprint says: `${NAME}` in place of a secret, and nothing that belongs to a single run. The process
 that carries out a wake fills in the values of its own environment, only for names that the blueprint inherits, and only for the

@@ -176,7 +176,7 @@ class WorkflowActivities:
             return ()
 
     async def _may_count(self, session: Session, project: str) -> bool:
-        """Whether no run ties the session, or one of those that started it, to another project."""
+        """Whether no run ties the session, or a session that started it, to another project."""
         for _ in range(_MAX_PARENTS):
             if (plan := await load_plan(self._ledger, session.id)) is not None:
                 return not project or _is_same_directory(plan.project, project)
@@ -190,5 +190,5 @@ class WorkflowActivities:
         return ActivityStatus(is_completed=is_completed, reason=reason, citation=events[0].id if events else "")
 
 
-def _is_same_directory(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _is_same_directory(first: str, other: str) -> bool:
+    return os.path.realpath(first) == os.path.realpath(other)

@@ -60,7 +60,7 @@ def _resume(wakes: WakeRecord, now: int) -> tuple[QueuedWake, ...]:
 
 
 def _plan_job(session: str, wakes: WakeRecord, resumed: tuple[QueuedWake, ...], now: int) -> tuple[NewJob, ...]:
-    """The job of the next wake: the one that waited may have been used up while the budget was."""
+    """The job of the next wake: what waited may have been used up while the budget was."""
     if wakes.pending or wakes.open_calls or resumed:
         return wake_job(session, now)
     return wake_job(session, find_next(wakes))

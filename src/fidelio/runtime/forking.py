@@ -96,6 +96,7 @@ async def _describe_fork(context: RuntimeContext, source: LoadedRuntime, model: 
         model=model or record.model,
         title=record.title,
         environment=record.environment,
+        environment_version=record.environment_version,
         mount=f"{record.mount_source}:{record.mount_mode}" if record.mount_mode else None,
         vaults=tuple(vault.name for vault in await list_attached(context, record)),
         budget=record.budget,

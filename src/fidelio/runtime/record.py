@@ -172,7 +172,7 @@ def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
 
 
 def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    """The conversation is that of another session. NothingDue of it is active, waits or counts against the budgets here."""
+    """The conversation is that of another session. Nothing of it is active, waits or counts against the budgets here."""
     fresh = WakeRecord(last=event.body.get("wake_id", ""), processed_seq=event.seq, stop_reason="end_turn")
     shortened = {name: getattr(record.wakes, name) for name in ("compacted_seq", "compacted_messages")}
     return replace(record, wakes=replace(fresh, **shortened), snapshots=SnapshotRecord())

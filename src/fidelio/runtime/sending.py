@@ -174,7 +174,7 @@ def _refuse_ended(session: LoadedRuntime) -> None:
 
 
 def _refuse_repeated(items: Sequence[_Checked]) -> None:
-    """Refuse two answers to the same call: only one of them could be stored."""
+    """Refuse two answers to the same call: only the first could be stored."""
     answered = [item.answers for item in items if item.answers]
     if len(answered) != len(set(answered)):
         raise UsageProblem("Several answers to the same call were sent.", remedy="Send one answer for each call.")
@@ -201,7 +201,7 @@ def _read_spelling(wakes: WakeRecord, event: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _find_asking(wakes: WakeRecord, event: Mapping[str, Any]) -> str:
-    """The call that waits for a request. A tool that is named must be the one that asks."""
+    """The call that waits for a request. A tool that is named must be the tool that asks."""
     request, tool = event.get("requestId"), event.get("toolName")
     call: OpenCall | None = next((call for call in wakes.blocking if request in (call.request, call.id)), None)
     if call is None or not request:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.sandbox.inside.launching import Output, Sandbox
+from tests.sandbox.inside.launching import LaunchOutput, Sandbox
 from tests.support import proves
 
 # Prints a line when it has begun, so that nobody has to guess.
@@ -22,7 +22,7 @@ async def start(sandbox: Sandbox, command: str, command_id: str = "it") -> None:
         assert found["status"] == "running", found
 
 
-async def interrupt(sandbox: Sandbox, command_id: str) -> Output:
+async def interrupt(sandbox: Sandbox, command_id: str) -> LaunchOutput:
     """Interrupt until the command ends: it may not have started all of its processes, and a person would press again, too."""
     for _ in range(20):
         await sandbox.process.call("interrupt_persistent_shell", {})

@@ -1,4 +1,4 @@
-"""Inputs of custom tools: checked before the caller is asked to carry one out, because only the model can correct them."""
+"""Inputs of custom tools: checked before the caller gets them, because only the model can correct them."""
 
 from __future__ import annotations
 

@@ -84,7 +84,11 @@ def report_error(wake: str, kind: str, message: str, remedy: str = "") -> NewEve
 
 def refuse_open_calls(record: RuntimeRecord, reason: str) -> tuple[NewEvent, ...]:
     """A result for every call that has none: a model's turn is never left with calls that have none."""
-    return tuple(event_ for call in record.wakes.open_calls for event_ in _refuse(call, reason))
+    return refuse_calls(record.wakes.open_calls, reason)
+
+
+def refuse_calls(calls: Iterable[OpenCall], reason: str) -> tuple[NewEvent, ...]:
+    return tuple(event_ for call in calls for event_ in _refuse(call, reason))
 
 
 def _refuse(call: OpenCall, reason: str) -> tuple[NewEvent, ...]:

@@ -278,8 +278,8 @@ def _compact(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 
 def _reserve(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
-    given: Mapping[str, float] = event.body.get("budget") or {}
-    more = {name: wakes.reserved.get(name, 0) + given.get(name, 0) for name in ("tokens", "usd", "wall_seconds")}
+    share: Mapping[str, float] = event.body.get("budget") or {}
+    more = {name: wakes.reserved.get(name, 0) + share.get(name, 0) for name in ("tokens", "usd", "wall_seconds")}
     return replace(wakes, reserved={**wakes.reserved, **{name: value for name, value in more.items() if value}})
 
 

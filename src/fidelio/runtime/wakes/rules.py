@@ -161,19 +161,19 @@ def merge_budget(limits: Budget, changed: dict[str, float]) -> Budget:
 
 def check_budget(record: RuntimeRecord, budget: Budget, *, now: int, is_priced: bool, begins: bool) -> BudgetState:
     """Check the limits of a session before a wake (`begins`) and before each request."""
-    wakes, usage, given = record.wakes, record.wakes.usage, record.wakes.reserved
-    tokens = usage.tokens + int(given.get("tokens", 0))
+    wakes, usage, reserved = record.wakes, record.wakes.usage, record.wakes.reserved
+    tokens = usage.tokens + int(reserved.get("tokens", 0))
     if budget.tokens and tokens >= budget.tokens:
-        return BudgetState(f"The session has used {tokens:,} of {budget.tokens:,} tokens{_name_children(given, 'tokens')}.")
+        return BudgetState(f"The session has used {tokens:,} of {budget.tokens:,} tokens{_name_children(reserved, 'tokens')}.")
     usd = DEFAULT_USD if budget.usd is None else budget.usd
-    cost = usage.cost_micros + round(given.get("usd", 0) * 1_000_000)
+    cost = usage.cost_micros + round(reserved.get("usd", 0) * 1_000_000)
     if usd and is_priced and cost >= usd * 1_000_000:
-        spent = f"{cost / 1_000_000:.2f} of {usd:.2f} US dollars{_name_children(given, 'usd')}"
+        spent = f"{cost / 1_000_000:.2f} of {usd:.2f} US dollars{_name_children(reserved, 'usd')}"
         return BudgetState(f"The session has cost {spent}.")
     active_ms = usage.active_ms + (max(0, now - wakes.started_at) if wakes.current else 0)
-    active_ms += int(given.get("wall_seconds", 0) * 1000)
+    active_ms += int(reserved.get("wall_seconds", 0) * 1000)
     if budget.wall_seconds and active_ms >= budget.wall_seconds * 1000:
-        worked = f"{active_ms // 1000} of {budget.wall_seconds} seconds{_name_children(given, 'wall_seconds')}"
+        worked = f"{active_ms // 1000} of {budget.wall_seconds} seconds{_name_children(reserved, 'wall_seconds')}"
         return BudgetState(f"The session has worked for {worked}.")
     today = now // DAY_MS
     if begins and budget.wakes_per_day and wakes.day == today and wakes.day_wakes >= budget.wakes_per_day:
@@ -181,6 +181,6 @@ def check_budget(record: RuntimeRecord, budget: Budget, *, now: int, is_priced: 
     return BudgetState()
 
 
-def _name_children(given: Mapping[str, float], name: str) -> str:
-    """Says that a part of what counts as used was given to children."""
-    return f", with {given[name]:,.10g} that its children were given" if given.get(name) else ""
+def _name_children(reserved: Mapping[str, float], name: str) -> str:
+    """Says that a part of what counts as used is reserved for children."""
+    return f", with {reserved[name]:,.10g} that its children have" if reserved.get(name) else ""

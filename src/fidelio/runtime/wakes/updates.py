@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fidelio.errors import FidelioError
 from fidelio.inbox import RequestChange, open_request
@@ -156,6 +156,16 @@ class WakeUpdates:
         if events:
             await self.commit([result for result, _ in events], blobs=tuple(blob for _, blobs in events for blob in blobs))
 
+    async def refuse_lost(self, known: Collection[str]) -> None:
+        """Give a result to calls that could go on but whose content was deleted from the record."""
+
+        def build(record: RuntimeRecord) -> SessionDecision[None] | None:
+            ready = find_ready(record, now=self.context.clock())
+            events = ending.refuse_calls([call for call in ready if call.id not in known], LOST)
+            return SessionDecision(None, events=events) if events else None
+
+        await self.decide(build)
+
     async def extend(self, wake: str) -> None:
         """Go on in another wake after the limits were reached; after ten of them the session stops with an error."""
         wakes, now = self.record.wakes, self.context.clock()
@@ -164,14 +174,16 @@ class WakeUpdates:
             message = f"The agent has gone on {MAX_EXTENSIONS} times without coming to an end."
             events = [
                 ending.report_error(wake, "turn_limit_error", message, "Send a message that narrows the task."),
+                *ending.refuse_open_calls(self.record, message),
                 ending.end_wake(wake, "error"),
                 ending.go_idle(wake, "end_turn", message),
             ]
             await self.end(events, due=self.next_due())
             return
-        queued = QueuedWake(f"{wake}_x", now, EXTENSION)
+        # Calls that are left bring the session back by themselves; another wake after them would have nothing to do.
+        queued = [] if wakes.open_calls else [QueuedWake(f"{wake}_x", now, EXTENSION)]
         events = [
-            *ending.queue_wakes([queued], wake),
+            *ending.queue_wakes(queued, wake),
             ending.end_wake(wake, "success", continues=wakes.continues, extensions=count),
             ending.reschedule(wake, EXTENSION, now),
         ]

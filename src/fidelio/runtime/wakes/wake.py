@@ -238,6 +238,7 @@ class _Wake:
         """Carry out the open calls of the turn; True if the time of the wake was over before all were."""
         await self._updates.store_custom_results()
         uses = {part.block.id: part.block for part in conversation.blocks if isinstance(part.block, ToolUseBlock)}
+        await self._updates.refuse_lost(uses)
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
         offer = Offer(prepared.tools, prepared.extra)
         if not self._has_files and any(

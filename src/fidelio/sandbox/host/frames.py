@@ -23,7 +23,7 @@ OnReply: TypeAlias = Callable[[bytes | SandboxError], None]
 
 
 def settle(future: asyncio.Future[bytes], reply: bytes | SandboxError) -> None:
-    """Give a reply to whoever waits for the future. A caller that does not wait any more has cancelled it."""
+    """Set the reply of a future that somebody waits for. A caller that does not wait any more has cancelled it."""
     if future.done():
         return
     if isinstance(reply, SandboxError):

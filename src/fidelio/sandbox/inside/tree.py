@@ -208,7 +208,7 @@ class Tree(ABC):
 
 
 class Explained:
-    """The context of `Tree.failures`. A generator would take longer than most actions."""
+    """The context of `Tree.failures`. A generator is slower than most actions."""
 
     def __init__(self, tree: Tree, path: str) -> None:
         self._tree, self._path = tree, path
