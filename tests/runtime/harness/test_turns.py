@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fidelio.app.records import record_type
 from fidelio.providers.model import ModelProblem, ModelReply, ToolUseBlock
 from fidelio.runtime import events as e
 from fidelio.runtime.memory.learnings import list_learnings
 from fidelio.runtime.ports import NoModels
 from fidelio.runtime.wakes.record import DAY_MS
+from fidelio.sandbox.model import ActionResult, SandboxSpec
 from tests.runtime.harness.support import make_sandboxes
+from tests.runtime.support import FakeSandboxes
 from tests.runtime.wakes.support import PROJECT, Runtime, open_runtime, replies, results_of, say, texts_of, use
 from tests.runtime.wakes.test_failures import fail
 from tests.support import proves
 
 RUN = ("shell_run", {"command": "make"})
+# A wake of this length ends in its first call, on a busy machine too.
+SHORT_SECONDS = 1.0
 
 
 @proves("runtime.directive-continue")
@@ -199,3 +206,51 @@ async def test_a_directive_that_asks_for_a_custom_tool_keeps_its_other_parts(tmp
         assert [learning.content.title for learning in await list_learnings(runtime.context, PROJECT, "helper", 10)] == [
             "Weather"
         ]
+
+
+class SlowSandboxes(FakeSandboxes):
+    """Sandboxes in which writing the first file takes longer than a wake may."""
+
+    async def call(
+        self, spec: SandboxSpec, action: str, arguments: Mapping[str, Any], *, timeout: float = 60.0
+    ) -> ActionResult:
+        if arguments.get("path") == "first.txt":
+            await asyncio.sleep(SHORT_SECONDS * 1.2)  # the time of the wake passes
+        return await super().call(spec, action, arguments, timeout=timeout)
+
+
+@proves("runtime.wake-limits")
+async def test_calls_that_are_left_at_the_limit_are_carried_out_in_the_next_wake_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandboxes = SlowSandboxes({"write_text": lambda given: {"path": given["path"], "bytes": 1}})
+    calls = [("write", {"path": path, "content": "A"}) for path in ("first.txt", "second.txt")]
+    monkeypatch.setattr("fidelio.runtime.wakes.wake.MAX_SECONDS", SHORT_SECONDS)
+    async with open_runtime(tmp_path, replies(use(*calls), say("Both.", {"outcome": "sleep"})), sandboxes=sandboxes) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Write both.")
+        await runtime.work()
+
+        assert sandboxes.actions == ["write_text", "write_text"]
+        assert len(runtime.requests) == 2
+        record = await runtime.record(session)
+        assert (record.status, record.wakes.count, record.wakes.queued) == ("idle", 2, ())
+
+
+@proves("runtime.conversation-accepted")
+async def test_an_allowed_call_whose_content_was_redacted_is_refused_and_the_turn_goes_on(tmp_path: Path) -> None:
+    sandboxes = make_sandboxes()
+    async with open_runtime(tmp_path, replies(use(RUN), say("All right.")), sandboxes=sandboxes) as runtime:
+        runtime.ledger.record_type = record_type
+        session = await runtime.begin()
+        await runtime.tell(session, "Build.")
+        await runtime.work()
+        (used,) = await runtime.events(session, e.TOOL_USE)
+        (call,) = (await runtime.record(session)).wakes.blocking
+        await runtime.ledger.redact(session, [used.seq], actor="person:test", reason="a test")
+        await runtime.send(session, {"type": "user.tool_confirmation", "tool_use_id": call.id, "result": "allow"})
+        await runtime.work()
+
+        record = await runtime.record(session)
+        assert (record.wakes.open_calls, record.approvals, record.wakes.stop_reason) == ((), {}, "end_turn")
+        assert sandboxes.actions == []

@@ -15,6 +15,7 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import store_content
+from fidelio.runtime.wakes.conversation import LOST
 from fidelio.runtime.wakes.model_calls import WakeInterrupted
 from fidelio.runtime.wakes.prompt import text_block
 from fidelio.runtime.wakes.record import WAKE_JOB, OpenCall, QueuedWake
@@ -25,6 +26,7 @@ from fidelio.runtime.wakes.rules import (
     Fresh,
     WakePlan,
     find_next,
+    is_ready,
 )
 
 # The kind of the request that shows a custom tool in the inbox. Whoever carries it out answers with its result.
@@ -160,8 +162,8 @@ class WakeUpdates:
         """Give a result to calls that could go on but whose content was deleted from the record."""
 
         def build(record: RuntimeRecord) -> SessionDecision[None] | None:
-            ready = find_ready(record, now=self.context.clock())
-            events = ending.refuse_calls([call for call in ready if call.id not in known], LOST)
+            lost = [call for call in record.wakes.open_calls if call.id not in known]
+            events = ending.refuse_calls([call for call in lost if is_ready(record, call, now=self.context.clock())], LOST)
             return SessionDecision(None, events=events) if events else None
 
         await self.decide(build)
