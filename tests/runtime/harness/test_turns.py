@@ -208,7 +208,7 @@ async def test_a_directive_that_asks_for_a_custom_tool_keeps_its_other_parts(tmp
         ]
 
 
-class SlowSandboxes(FakeSandboxes):
+class SlowFiles(FakeSandboxes):
     """Sandboxes in which writing the first file takes longer than a wake may."""
 
     async def call(
@@ -223,7 +223,7 @@ class SlowSandboxes(FakeSandboxes):
 async def test_calls_that_are_left_at_the_limit_are_carried_out_in_the_next_wake_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sandboxes = SlowSandboxes({"write_text": lambda given: {"path": given["path"], "bytes": 1}})
+    sandboxes = SlowFiles({"write_text": lambda given: {"path": given["path"], "bytes": 1}})
     calls = [("write", {"path": path, "content": "A"}) for path in ("first.txt", "second.txt")]
     monkeypatch.setattr("fidelio.runtime.wakes.wake.MAX_SECONDS", SHORT_SECONDS)
     async with open_runtime(tmp_path, replies(use(*calls), say("Both.", {"outcome": "sleep"})), sandboxes=sandboxes) as runtime:
