@@ -23,6 +23,7 @@ from tests.runtime.wakes.test_failures import fail
 from tests.support import proves
 
 RUN = ("shell_run", {"command": "make"})
+WEATHER = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
 # A wake of this length ends in its first call, on a busy machine too.
 SHORT_SECONDS = 1.0
 
@@ -101,9 +102,8 @@ async def test_equal_calls_of_a_turn_each_ask_and_each_run_once(tmp_path: Path) 
 
 async def pause_for_weather(runtime: Runtime, **definition: Any) -> tuple[str, dict[str, Any]]:
     """A session that waits for the result of a custom tool, and that result."""
-    weather = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
     runtime.script(replies(use(("weather", {})), say("Sunny.")))
-    session = await runtime.begin(tools={"custom": [weather]}, **definition)
+    session = await runtime.begin(tools={"custom": [WEATHER]}, **definition)
     await runtime.tell(session, "Weather?")
     await runtime.work()
     (call,) = await runtime.events(session, e.CUSTOM_TOOL_USE)
@@ -188,7 +188,7 @@ async def test_a_directive_that_asks_for_a_custom_tool_keeps_its_other_parts(tmp
         "mood": "good",
     }
     async with open_runtime(tmp_path, replies(say("I ask.", directive), say("Sunny."))) as runtime:
-        session = await runtime.begin()
+        session = await runtime.begin(tools={"custom": [WEATHER]})
         await runtime.tell(session, "Weather?")
         await runtime.work()
         record = await runtime.record(session)
