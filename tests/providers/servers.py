@@ -1,6 +1,6 @@
 """Scripted model APIs on loopback: real HTTP, with every fault that a provider has to survive.
 
-    async with MessagesServer([RATE_LIMITED, Reply("Hello")]) as server:
+    async with MessagesServer([RATE_LIMITED, ApiReply("Hello")]) as server:
         providers = open_providers(server.environment)
 
 A server carries out a step for each request, in order. A step may be a function of the request's body.
@@ -34,7 +34,7 @@ class ApiCall(msgspec.Struct, frozen=True):
         return self.arguments if isinstance(self.arguments, str) else msgspec.json.encode(self.arguments).decode()
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ApiReply(msgspec.Struct, frozen=True):
     """A reply. `delay`: seconds before each event. `stop`: the vendor's own word, instead of the usual one."""
 
     text: str = ""
@@ -59,14 +59,14 @@ class Refuse(msgspec.Struct, frozen=True):
 class Cut(msgspec.Struct, frozen=True):
     """A connection that ends after so many bytes of a stream."""
 
-    reply: Reply
+    reply: ApiReply
     after: int
 
 
 class Hang(msgspec.Struct, frozen=True):
     """A server that goes silent, after so many events; -1: before it has sent a status."""
 
-    reply: Reply = Reply("Never")
+    reply: ApiReply = ApiReply("Never")
     after: int = -1
 
 
@@ -78,8 +78,8 @@ class Raw(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-Step: TypeAlias = Reply | Refuse | Cut | Hang | Raw
-ScriptedStep: TypeAlias = Step | Callable[[Json], Step]
+ApiStep: TypeAlias = ApiReply | Refuse | Cut | Hang | Raw
+ScriptedStep: TypeAlias = ApiStep | Callable[[Json], ApiStep]
 
 RATE_LIMITED = Refuse(429, "Slow down.", "rate_limit_error", {"retry-after": "3"})
 OVERLOADED = Refuse(529, "Overloaded.", "overloaded_error")
@@ -104,7 +104,7 @@ class ModelApiServer:
         self.reached = asyncio.Event()
         self.closed = asyncio.Event()
 
-    def stream(self, reply: Reply) -> Iterator[Json]:
+    def stream(self, reply: ApiReply) -> Iterator[Json]:
         raise NotImplementedError
 
     @property
@@ -112,7 +112,7 @@ class ModelApiServer:
         """Variables that lead a provider here."""
         raise NotImplementedError
 
-    def encode_events(self, reply: Reply) -> list[bytes]:
+    def encode_events(self, reply: ApiReply) -> list[bytes]:
         events = self.stream(reply)
         return [f"event: {event.get('type', '')}\ndata: {msgspec.json.encode(event).decode()}\n\n".encode() for event in events]
 
@@ -158,15 +158,15 @@ class ModelApiServer:
         self.reached.set()
         return await self._carry_out(step, reader, writer)
 
-    def _next_step(self, path: str, body: Json) -> Step:
+    def _next_step(self, path: str, body: Json) -> ApiStep:
         if path != self.path:
             return Refuse(404, f"There is nothing at {path}.")
         if not self._steps:
             return Refuse(400, "The script has no step left.")
         step = self._steps.pop(0)
-        return step if isinstance(step, Reply | Refuse | Cut | Hang | Raw) else step(body)
+        return step if isinstance(step, ApiReply | Refuse | Cut | Hang | Raw) else step(body)
 
-    async def _carry_out(self, step: Step, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _carry_out(self, step: ApiStep, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         match step:
             case Refuse():
                 body = msgspec.json.encode(
@@ -185,7 +185,7 @@ class ModelApiServer:
                 await reader.read(1)
                 self.closed.set()
                 return False
-            case Reply():
+            case ApiReply():
                 await _send_chunks(writer, self.encode_events(step), delay=step.delay)
                 writer.write(b"0\r\n\r\n")
                 await writer.drain()
@@ -225,7 +225,7 @@ class MessagesServer(ModelApiServer):
     def environment(self) -> dict[str, str]:
         return {"ANTHROPIC_BASE_URL": self.address, "ANTHROPIC_API_KEY": KEY}
 
-    def stream(self, reply: Reply) -> Iterator[Json]:
+    def stream(self, reply: ApiReply) -> Iterator[Json]:
         given, cached, output = reply.tokens if reply.has_usage else (0, 0, 0)
         usage = {"input_tokens": given - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": None}
         yield {
@@ -278,7 +278,7 @@ class ResponsesServer(ModelApiServer):
     def environment(self) -> dict[str, str]:
         return {"OPENAI_BASE_URL": f"{self.address}/v1", "OPENAI_API_KEY": KEY}
 
-    def stream(self, reply: Reply) -> Iterator[Json]:
+    def stream(self, reply: ApiReply) -> Iterator[Json]:
         yield {"type": "response.created", "response": {"id": "resp_1", "model": "served-model", "output": [], "usage": None}}
         items = list(_list_items(reply))
         for index, item in enumerate(items):
@@ -296,7 +296,7 @@ class ResponsesServer(ModelApiServer):
         yield {"type": f"response.{response['status']}", "response": response}
 
 
-def _list_items(reply: Reply) -> Iterator[Json]:
+def _list_items(reply: ApiReply) -> Iterator[Json]:
     if reply.thinking:
         summary = [{"type": "summary_text", "text": reply.thinking}]
         yield {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "sealed=="}
@@ -323,11 +323,11 @@ class ChatServer(ModelApiServer):
     def environment(self) -> dict[str, str]:
         return {"FIDELIO_CHAT_BASE_URL": f"{self.address}/v1", "FIDELIO_CHAT_API_KEY": KEY}
 
-    def encode_events(self, reply: Reply) -> list[bytes]:
+    def encode_events(self, reply: ApiReply) -> list[bytes]:
         chunks = [b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in self.stream(reply)]
         return [*chunks, b"data: [DONE]\n\n"]
 
-    def stream(self, reply: Reply) -> Iterator[Json]:
+    def stream(self, reply: ApiReply) -> Iterator[Json]:
         yield _make_chunk({"role": "assistant", "content": ""})
         for piece in _split(reply.thinking):
             yield _make_chunk({"reasoning_content": piece})

@@ -22,11 +22,11 @@ from tests.providers.servers import (
     OVERLOADED,
     RATE_LIMITED,
     UNAUTHORIZED,
+    ApiReply,
     Cut,
     Hang,
     Raw,
     Refuse,
-    Reply,
 )
 from tests.support import proves
 
@@ -52,7 +52,7 @@ async def fail(provider: HttpProvider) -> ModelProblem:
     ids=lambda value: str(getattr(value, "status", "")),
 )
 async def test_a_passing_failure_is_retryable_and_the_next_request_succeeds(api: Api, step: Refuse, kind: str) -> None:
-    async with api.serve(step, Reply("Back again.")) as (provider, server):
+    async with api.serve(step, ApiReply("Back again.")) as (provider, server):
         problem = await fail(provider)
         reply, _ = await complete(provider, ask("Hello"))
 
@@ -147,7 +147,7 @@ async def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(api:
 @every_api
 @pytest.mark.parametrize("after", [0, 40, 400])
 async def test_a_stream_that_is_cut_off_is_retryable(api: Api, after: int) -> None:
-    async with api.serve(Cut(Reply("A text that is long enough to be cut off somewhere."), after), Reply("Whole")) as (
+    async with api.serve(Cut(ApiReply("A text that is long enough to be cut off somewhere."), after), ApiReply("Whole")) as (
         provider,
         _,
     ):
@@ -195,7 +195,7 @@ async def test_a_reply_that_is_no_stream_is_a_wrong_address(api: Api) -> None:
 @every_api
 @pytest.mark.parametrize("after", [-1, 2])
 async def test_a_server_that_goes_silent_is_left_after_the_idle_time(api: Api, after: int) -> None:
-    async with api.serve(Hang(Reply("Hello there"), after), idle_seconds=0.2) as (provider, server):
+    async with api.serve(Hang(ApiReply("Hello there"), after), idle_seconds=0.2) as (provider, server):
         problem = await fail(provider)
 
         assert problem.retryable
@@ -208,7 +208,7 @@ async def test_a_server_that_goes_silent_is_left_after_the_idle_time(api: Api, a
 async def test_slow_tokens_are_no_silence(api: Api) -> None:
     # Together they take longer than the idle time, each by itself far less.
     text = "Slowly, but steadily. " * 6
-    async with api.serve(Reply(text, delay=0.05), idle_seconds=1) as (provider, _):
+    async with api.serve(ApiReply(text, delay=0.05), idle_seconds=1) as (provider, _):
         reply, pieces = await asyncio.wait_for(complete(provider, ask("Hello")), SECONDS)
 
         assert reply.text == "".join(pieces) == text
@@ -218,7 +218,7 @@ async def test_slow_tokens_are_no_silence(api: Api) -> None:
 @every_api
 @pytest.mark.parametrize("after", [-1, 2])
 async def test_cancelling_a_request_closes_its_connection(api: Api, after: int) -> None:
-    async with api.serve(Hang(Reply("Hello there"), after), Reply("Next")) as (provider, server):
+    async with api.serve(Hang(ApiReply("Hello there"), after), ApiReply("Next")) as (provider, server):
         task = asyncio.create_task(complete(provider, ask("Hello")))
         await asyncio.wait_for(server.reached.wait(), SECONDS)
         task.cancel()
@@ -233,7 +233,7 @@ async def test_cancelling_a_request_closes_its_connection(api: Api, after: int) 
 @proves("providers.streams")
 @every_api
 async def test_requests_share_a_connection(api: Api) -> None:
-    async with api.serve(Reply("One"), Reply("Two"), Reply("Three")) as (provider, server):
+    async with api.serve(ApiReply("One"), ApiReply("Two"), ApiReply("Three")) as (provider, server):
         texts = [(await complete(provider, ask("Hello")))[0].text for _ in range(3)]
 
         assert texts == ["One", "Two", "Three"]

@@ -11,11 +11,11 @@ from fidelio.providers.model import ModelProblem, ModelReply, TextBlock, Thinkin
 from fidelio.providers.registry import open_providers
 from tests.providers.apis import CHAT, MESSAGES, RESPONSES, Api, every_api
 from tests.providers.requests import WEATHER, ask, assistant, complete
-from tests.providers.servers import ApiCall, Raw, Refuse, Reply
+from tests.providers.servers import ApiCall, ApiReply, Raw, Refuse
 from tests.support import proves
 
 
-async def reply_of(api: Api, step: Reply | Raw) -> tuple[ModelReply, list[str]]:
+async def reply_of(api: Api, step: ApiReply | Raw) -> tuple[ModelReply, list[str]]:
     async with api.serve(step) as (provider, _):
         return await complete(provider, ask("Hello", tools=(WEATHER,)))
 
@@ -27,7 +27,7 @@ def stream(*events: dict[str, Any]) -> Raw:
 @proves("providers.replies")
 @every_api
 async def test_a_text_is_streamed_and_counted(api: Api) -> None:
-    reply, pieces = await reply_of(api, Reply("A text in several pieces: äöü 🎼."))
+    reply, pieces = await reply_of(api, ApiReply("A text in several pieces: äöü 🎼."))
 
     assert reply.content == (TextBlock("A text in several pieces: äöü 🎼."),)
     assert "".join(pieces) == reply.text
@@ -42,7 +42,7 @@ async def test_a_text_is_streamed_and_counted(api: Api) -> None:
 async def test_parallel_tool_calls_arrive_in_order_with_their_ids(api: Api) -> None:
     calls = (ApiCall("weather", {"place": "Rome"}, "a1"), ApiCall("weather", {"place": "Oslo", "n": [1, {"x": None}]}, "b2"))
 
-    reply, _ = await reply_of(api, Reply("I look.", calls))
+    reply, _ = await reply_of(api, ApiReply("I look.", calls))
 
     assert reply.content == (
         TextBlock("I look."),
@@ -66,7 +66,7 @@ async def test_parallel_tool_calls_arrive_in_order_with_their_ids(api: Api) -> N
 )
 async def test_a_malformed_tool_call_is_a_problem_of_that_call_alone(api: Api, arguments: str, problem: str) -> None:
     reply, _ = await reply_of(
-        api, Reply("", (ApiCall("weather", arguments, "a1"), ApiCall("weather", {"place": "Oslo"}, "b2")))
+        api, ApiReply("", (ApiCall("weather", arguments, "a1"), ApiCall("weather", {"place": "Oslo"}, "b2")))
     )
 
     broken, fine = reply.tool_uses
@@ -78,7 +78,7 @@ async def test_a_malformed_tool_call_is_a_problem_of_that_call_alone(api: Api, a
 @proves("providers.malformed-calls")
 @every_api
 async def test_a_call_without_arguments_has_an_empty_input(api: Api) -> None:
-    reply, _ = await reply_of(api, Reply("", (ApiCall("weather", ""),)))
+    reply, _ = await reply_of(api, ApiReply("", (ApiCall("weather", ""),)))
 
     assert reply.tool_uses == (ToolUseBlock("call_1", "weather", {}),)
 
@@ -100,7 +100,7 @@ async def test_a_call_without_arguments_has_an_empty_input(api: Api) -> None:
     ],
 )
 async def test_the_stop_reasons_of_the_vendors_are_translated(api: Api, stop: str, expected: str) -> None:
-    reply, _ = await reply_of(api, Reply("Text", stop=stop))
+    reply, _ = await reply_of(api, ApiReply("Text", stop=stop))
 
     assert (reply.stop_reason, reply.text) == (expected, "Text")
 
@@ -108,7 +108,7 @@ async def test_the_stop_reasons_of_the_vendors_are_translated(api: Api, stop: st
 @proves("providers.replies")
 @pytest.mark.parametrize("api", [RESPONSES, CHAT], ids=["openai", "chat"])
 async def test_a_refusal_is_a_stop_reason_with_its_text(api: Api) -> None:
-    reply, pieces = await reply_of(api, Reply(refusal="I cannot help with that."))
+    reply, pieces = await reply_of(api, ApiReply(refusal="I cannot help with that."))
 
     assert (reply.stop_reason, reply.text) == ("refusal", "I cannot help with that.")
     assert "".join(pieces) == reply.text
@@ -117,7 +117,7 @@ async def test_a_refusal_is_a_stop_reason_with_its_text(api: Api) -> None:
 @proves("providers.replies")
 @every_api
 async def test_usage_that_a_server_does_not_report_is_estimated(api: Api) -> None:
-    reply, _ = await reply_of(api, Reply("x" * 40, has_usage=False))
+    reply, _ = await reply_of(api, ApiReply("x" * 40, has_usage=False))
 
     assert reply.usage.output_tokens == 10
     assert reply.usage.input_tokens > 10
@@ -126,7 +126,7 @@ async def test_usage_that_a_server_does_not_report_is_estimated(api: Api) -> Non
 @proves("providers.reasoning")
 @pytest.mark.parametrize("api", [MESSAGES, RESPONSES], ids=["anthropic", "openai"])
 async def test_reasoning_goes_back_unchanged_to_its_vendor_and_to_no_other(api: Api) -> None:
-    first, _ = await reply_of(api, Reply("Text", thinking="Let me see."))
+    first, _ = await reply_of(api, ApiReply("Text", thinking="Let me see."))
     thought = first.content[0]
     assert isinstance(thought, ThinkingBlock)
     assert thought.text == "Let me see."
@@ -134,7 +134,7 @@ async def test_reasoning_goes_back_unchanged_to_its_vendor_and_to_no_other(api: 
 
     bodies = {}
     for other in (MESSAGES, RESPONSES, CHAT):
-        async with other.serve(Reply("Ok")) as (provider, server):
+        async with other.serve(ApiReply("Ok")) as (provider, server):
             await complete(provider, conversation)
             bodies[other.provider.name] = msgspec.json.encode(server.requests[0]).decode()
 
@@ -155,7 +155,7 @@ async def test_reasoning_that_the_vendor_has_encrypted_is_kept_whole() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         {"type": "message_stop"},
     )
-    async with MESSAGES.serve(step, Reply("Ok")) as (provider, server):
+    async with MESSAGES.serve(step, ApiReply("Ok")) as (provider, server):
         first, _ = await complete(provider, ask("Hello"))
         await complete(provider, ask("Hello", assistant(*first.content)))
 
@@ -270,7 +270,7 @@ async def test_a_missing_key_or_address_is_an_error_of_the_first_request(model_i
 
 @proves("providers.keys")
 async def test_a_token_replaces_the_key_of_anthropic_and_a_chat_server_needs_none() -> None:
-    async with MESSAGES.serve(Reply("Ok"), Reply("Ok")) as (provider, server):
+    async with MESSAGES.serve(ApiReply("Ok"), ApiReply("Ok")) as (provider, server):
         token = MESSAGES.provider({"ANTHROPIC_BASE_URL": f"{server.address}/v1/", "ANTHROPIC_AUTH_TOKEN": "token-1"})
         await complete(token, ask("Hello"))
         await complete(provider, ask("Hello"))
@@ -279,7 +279,7 @@ async def test_a_token_replaces_the_key_of_anthropic_and_a_chat_server_needs_non
         assert "x-api-key" not in server.headers[0]
         assert "authorization" not in server.headers[1]
         assert server.headers[1]["anthropic-version"] == "2023-06-01"
-    async with CHAT.serve(Reply("Ok")) as (_, server):
+    async with CHAT.serve(ApiReply("Ok")) as (_, server):
         open_ = CHAT.provider({"FIDELIO_CHAT_BASE_URL": f"{server.address}/v1"})
         await complete(open_, ask("Hello"))
         await open_.close()
@@ -288,7 +288,7 @@ async def test_a_token_replaces_the_key_of_anthropic_and_a_chat_server_needs_non
 
 @proves("providers.secrets")
 async def test_a_redirect_to_another_server_gets_no_request() -> None:
-    async with MESSAGES.serve(Reply("Stolen")) as (_, thief):
+    async with MESSAGES.serve(ApiReply("Stolen")) as (_, thief):
         step = Refuse(307, headers={"location": f"{thief.address}/v1/messages"})
         async with MESSAGES.serve(step) as (provider, _):
             with pytest.raises(ModelProblem):

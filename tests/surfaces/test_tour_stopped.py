@@ -38,7 +38,9 @@ def start_hello(settings: Settings, agent: str) -> None:
 
 
 def statuses(fidelio: Fidelio) -> list[str]:
-    return sorted(session["status"] for session in json.loads(fidelio("sessions", "--json").stdout)["sessions"])
+    """The states of the workflow sessions; the agent of the tour is in test_tour_agent."""
+    sessions = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    return sorted(session["status"] for session in sessions if session["kind"] == "workflow")
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, end: type[BaseException] = KeyboardInterrupt) -> None:

@@ -21,14 +21,14 @@ from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.sandbox.port import Sandboxes
 from tests.runtime.wakes.support import ModelBehaviour, Runtime, open_runtime
 
-Action = Callable[[], Awaitable[object]]
+RaceAction = Callable[[], Awaitable[object]]
 
 
 class Race(msgspec.Struct):
     """An action that runs once, before the first commit with an event of this type."""
 
     type: str
-    action: Action
+    action: RaceAction
     has_run: bool = False
 
 
@@ -62,7 +62,7 @@ class RacingRuntime:
         """The ledger without races."""
         return self._ledger.inner
 
-    def before(self, type_: str, action: Action) -> Race:
+    def before(self, type_: str, action: RaceAction) -> Race:
         """Run an action before the worker's next commit with an event of this type."""
         race = Race(type_, action)
         self._ledger.races.append(race)

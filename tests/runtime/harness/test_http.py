@@ -17,11 +17,11 @@ from tests.providers.servers import (
     RATE_LIMITED,
     UNAUTHORIZED,
     ApiCall,
+    ApiReply,
     Cut,
     Hang,
     Json,
     Refuse,
-    Reply,
 )
 from tests.runtime.harness.http import HttpRuntime, Wire, every_wire, open_http_runtime
 from tests.runtime.harness.support import make_sandboxes
@@ -30,7 +30,7 @@ from tests.support import proves
 SECONDS = 10
 FIRST_REQUEST = 12_000
 # It would take longer than the test waits.
-SLOW = Reply("word " * 1_000, delay=0.05)
+SLOW = ApiReply("word " * 1_000, delay=0.05)
 DONE = 'Done.\n<fidelio-loop>{"outcome":"sleep","summary":"All done."}</fidelio-loop>'
 
 
@@ -58,14 +58,14 @@ async def read_reply(http: HttpRuntime, session: str) -> str:
         (OVERLOADED, 0.5, "model_overloaded_error"),
         (FAILED, 0.5, "model_request_failed_error"),
         (Refuse(503), 0.5, "model_request_failed_error"),
-        (Cut(Reply("Half of it"), 150), 0.5, "model_request_failed_error"),
+        (Cut(ApiReply("Half of it"), 150), 0.5, "model_request_failed_error"),
     ],
     ids=["429", "529", "500", "503", "cut"],
 )
 async def test_a_passing_failure_is_retried_and_on_record(
     tmp_path: Path, wire: Wire, step: Refuse | Cut, pause: float, kind: str
 ) -> None:
-    async with open_http_runtime(tmp_path, wire, step, step, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, step, step, ApiReply(DONE)) as http:
         session = await http.begin()
         await talk(http, session, "Hello.")
 
@@ -80,7 +80,7 @@ async def test_a_passing_failure_is_retried_and_on_record(
 @every_wire
 @pytest.mark.parametrize("step", [BAD_REQUEST, UNAUTHORIZED], ids=["400", "401"])
 async def test_a_permanent_failure_is_made_once_and_the_next_message_works(tmp_path: Path, wire: Wire, step: Refuse) -> None:
-    async with open_http_runtime(tmp_path, wire, step, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, step, ApiReply(DONE)) as http:
         session = await http.begin()
         await talk(http, session, "Hello.")
         (error,) = await list_errors(http, session)
@@ -97,7 +97,7 @@ async def test_a_permanent_failure_is_made_once_and_the_next_message_works(tmp_p
 @proves("runtime.http-faults")
 @every_wire
 async def test_a_server_that_stays_overloaded_ends_after_eight_attempts(tmp_path: Path, wire: Wire) -> None:
-    async with open_http_runtime(tmp_path, wire, *[OVERLOADED] * 8, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, *[OVERLOADED] * 8, ApiReply(DONE)) as http:
         session = await http.begin()
         await talk(http, session, "Hello.")
 
@@ -112,9 +112,9 @@ async def test_a_server_that_stays_overloaded_ends_after_eight_attempts(tmp_path
 async def test_a_reply_that_is_cut_off_before_a_call_is_complete_has_no_effect(tmp_path: Path, wire: Wire) -> None:
     sandboxes = make_sandboxes()
     call = ApiCall("write", {"path": "a.txt", "content": "A"})
-    whole = len(b"".join(wire.api.server(()).encode_events(Reply("I write.", (call,)))))
-    steps = [Cut(Reply("I write.", (call,)), whole * part // 10) for part in range(1, 8)]
-    async with open_http_runtime(tmp_path, wire, *steps, Reply(DONE), sandboxes=sandboxes) as http:
+    whole = len(b"".join(wire.api.server(()).encode_events(ApiReply("I write.", (call,)))))
+    steps = [Cut(ApiReply("I write.", (call,)), whole * part // 10) for part in range(1, 8)]
+    async with open_http_runtime(tmp_path, wire, *steps, ApiReply(DONE), sandboxes=sandboxes) as http:
         session = await http.begin()
         await talk(http, session, "Write.")
 
@@ -127,8 +127,8 @@ async def test_a_reply_that_is_cut_off_before_a_call_is_complete_has_no_effect(t
 @proves("runtime.http-interrupt")
 @every_wire
 @pytest.mark.parametrize("step", [SLOW, Hang(), Hang(after=3)], ids=["slow", "silent", "stalled"])
-async def test_an_interrupt_closes_the_connection_of_a_slow_model(tmp_path: Path, wire: Wire, step: Reply | Hang) -> None:
-    async with open_http_runtime(tmp_path, wire, step, Reply(DONE)) as http:
+async def test_an_interrupt_closes_the_connection_of_a_slow_model(tmp_path: Path, wire: Wire, step: ApiReply | Hang) -> None:
+    async with open_http_runtime(tmp_path, wire, step, ApiReply(DONE)) as http:
         runtime = http.runtime
         session = await http.begin()
         await runtime.tell(session, "Think.")
@@ -154,7 +154,7 @@ async def test_a_whole_task_with_tools_a_person_and_a_directive(tmp_path: Path, 
         ApiCall("write", {"path": "b.txt", "content": "B"}, "call_2"),
         ApiCall("shell_run", {"command": "make"}, "call_3"),
     )
-    steps = (Reply("I look.", (read, write)), Reply("Now I build.", (run,), thinking="Is it safe?"), Reply(DONE))
+    steps = (ApiReply("I look.", (read, write)), ApiReply("Now I build.", (run,), thinking="Is it safe?"), ApiReply(DONE))
     async with open_http_runtime(tmp_path, wire, *steps, sandboxes=sandboxes) as http:
         runtime = http.runtime
         session = await http.begin()
@@ -179,7 +179,7 @@ async def test_a_malformed_call_is_told_to_the_model_and_has_no_effect(tmp_path:
     broken = ApiCall("write", '{"path": "a.txt", "content": ', "call_1")
     wrong = ApiCall("write", {"path": 7}, "call_2")
     unknown = ApiCall("fly", {}, "call_3")
-    steps = (Reply("", (broken, wrong, unknown)), Reply(DONE))
+    steps = (ApiReply("", (broken, wrong, unknown)), ApiReply(DONE))
     async with open_http_runtime(tmp_path, wire, *steps, sandboxes=sandboxes) as http:
         session = await http.begin()
         await talk(http, session, "Write.")
@@ -197,7 +197,14 @@ async def test_a_malformed_call_is_told_to_the_model_and_has_no_effect(tmp_path:
 @every_wire
 async def test_every_request_begins_with_the_one_before_from_wake_to_wake(tmp_path: Path, wire: Wire) -> None:
     write, run = ApiCall("write", {"path": "b.txt", "content": "B"}), ApiCall("shell_run", {"command": "make"})
-    steps = (Reply("I write.", (write,)), Reply(DONE), Reply("I build.", (run,)), Reply(DONE), OVERLOADED, Reply(DONE))
+    steps = (
+        ApiReply("I write.", (write,)),
+        ApiReply(DONE),
+        ApiReply("I build.", (run,)),
+        ApiReply(DONE),
+        OVERLOADED,
+        ApiReply(DONE),
+    )
     async with open_http_runtime(tmp_path, wire, *steps, sandboxes=make_sandboxes()) as http:
         runtime = http.runtime
         session = await http.begin()
@@ -229,7 +236,7 @@ def list_texts(value: object) -> Iterator[object]:
 @proves("runtime.http-cache")
 @every_wire
 async def test_the_first_request_of_an_empty_agent_is_small(tmp_path: Path, wire: Wire) -> None:
-    async with open_http_runtime(tmp_path, wire, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, ApiReply(DONE)) as http:
         session = await http.begin()
         await talk(http, session, "Hello.")
 
@@ -242,7 +249,7 @@ async def test_the_first_request_of_an_empty_agent_is_small(tmp_path: Path, wire
 @proves("runtime.http-too-long")
 @every_wire
 async def test_a_conversation_that_is_too_long_for_the_vendor_is_told_to_the_person(tmp_path: Path, wire: Wire) -> None:
-    async with open_http_runtime(tmp_path, wire, wire.api.server.too_long, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, wire.api.server.too_long, ApiReply(DONE)) as http:
         session = await http.begin()
         await talk(http, session, "Hello.")
         errors = await list_errors(http, session)
@@ -256,7 +263,7 @@ async def test_a_conversation_that_is_too_long_for_the_vendor_is_told_to_the_per
 @proves("runtime.http-too-long")
 @every_wire
 async def test_a_conversation_that_is_too_long_is_shortened_if_it_can_be(tmp_path: Path, wire: Wire) -> None:
-    steps = (Reply("One."), Reply("Two."), wire.api.server.too_long, Reply("They said one and two."), Reply(DONE))
+    steps = (ApiReply("One."), ApiReply("Two."), wire.api.server.too_long, ApiReply("They said one and two."), ApiReply(DONE))
     async with open_http_runtime(tmp_path, wire, *steps) as http:
         session = await http.begin()
         for text in ("First.", "Second.", "Third."):
@@ -272,7 +279,7 @@ async def test_a_conversation_that_is_too_long_is_shortened_if_it_can_be(tmp_pat
 @proves("runtime.http-task")
 @every_wire
 async def test_a_missing_key_is_an_error_of_the_first_wake_that_names_the_variable(tmp_path: Path, wire: Wire) -> None:
-    async with open_http_runtime(tmp_path, wire, Reply(DONE)) as http:
+    async with open_http_runtime(tmp_path, wire, ApiReply(DONE)) as http:
         provider, _ = http.runtime.context.ports.models.find(wire.model)
         provider._environment = {}  # type: ignore[attr-defined]  # the key is gone
         session = await http.begin()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
-from fidelio.errors import SandboxLost
+from fidelio.errors import LedgerBusy, SandboxLost
+from fidelio.ledger import Ledger, open_ledger
+from fidelio.ledger.model import Event
+from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
+from fidelio.runtime.service import RuntimeService
+from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.sandbox.model import ActionResult, SandboxSpec
 from tests.runtime.support import FakeSandboxes
 from tests.runtime.wakes.support import Runtime, open_runtime, replies, results_of, say, use
@@ -107,3 +113,61 @@ async def test_a_tool_that_must_not_be_cut_off_finishes_and_its_result_is_kept(t
         assert "interrupted" in str(second.content)
         assert [action for action in sandboxes.actions if action == "write_text"] == ["write_text"]
         assert sandboxes.stops == []
+
+
+async def interrupt_while_thinking(runtime: Runtime, send: Callable[[str], Awaitable[object]]) -> None:
+    """Begin a wake whose model thinks for ever, interrupt it, and wait until it is idle."""
+    thinking = asyncio.Event()
+
+    async def think(_: ModelRequest) -> ModelReply:
+        thinking.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it thinks for ever")
+
+    runtime.script(think)
+    session = await runtime.begin()
+    await runtime.tell(session, "Think.")
+    working = asyncio.create_task(runtime.work())
+    async with asyncio.timeout(SECONDS):
+        await thinking.wait()
+        await send(session)
+        await working
+    assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
+
+
+@proves("runtime.wake-interrupt")
+async def test_an_interrupt_that_another_process_sends_stops_the_model(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        async with await open_ledger(str(runtime.context.home.ledger), clock=runtime.clock) as other:
+            service = RuntimeService(replace(runtime.context, ledger=other))
+            await interrupt_while_thinking(
+                runtime, lambda session: service.send(session, [INTERRUPT], by="person:test", channel="cli")
+            )
+
+
+class BusyLedger:
+    """A ledger that cannot be followed at first."""
+
+    def __init__(self, inner: Ledger) -> None:
+        self._inner = inner
+        self.failures = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def follow(self, session: str | None = None, *, after: int = 0, types: Sequence[str] = ()) -> AsyncIterator[Event]:
+        self.failures += 1
+        if self.failures == 1:
+            raise LedgerBusy("The ledger is busy.")
+        async for event in self._inner.follow(session, after=after, types=types):
+            yield event
+
+
+@proves("runtime.wake-interrupt")
+async def test_an_interrupt_is_seen_although_the_ledger_was_busy(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        ledger = BusyLedger(runtime.ledger)
+        runtime.runner = WakeRunner(replace(runtime.context, ledger=cast("Ledger", ledger)))
+        await interrupt_while_thinking(runtime, lambda session: runtime.send(session, INTERRUPT))
+
+        assert ledger.failures == 2

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelio.runtime import events as e
-from tests.runtime.scenarios.stage import Action, Check, Reply, Stage, list_texts
+from tests.runtime.scenarios.stage import Stage, StageAction, StageCheck, StageReply, list_texts
 
 
-def tell(text: str) -> Action:
+def tell(text: str) -> StageAction:
     """Send a message."""
 
     async def act(stage: Stage) -> None:
@@ -18,7 +18,7 @@ def tell(text: str) -> Action:
     return act
 
 
-def confirm(*results: str, message: str = "") -> Action:
+def confirm(*results: str, message: str = "") -> StageAction:
     """Answer the calls that wait, in their order."""
 
     async def act(stage: Stage) -> None:
@@ -31,7 +31,7 @@ def confirm(*results: str, message: str = "") -> Action:
     return act
 
 
-def define_outcome(title: str, *criteria: Mapping[str, Any] | str) -> Action:
+def define_outcome(title: str, *criteria: Mapping[str, Any] | str) -> StageAction:
     """Define an outcome as a person."""
 
     async def act(stage: Stage) -> None:
@@ -40,14 +40,14 @@ def define_outcome(title: str, *criteria: Mapping[str, Any] | str) -> Action:
     return act
 
 
-def pass_time(seconds: float) -> Action:
+def pass_time(seconds: float) -> StageAction:
     async def act(stage: Stage) -> None:
         stage.clock.move(seconds)
 
     return act
 
 
-def give_result(text: str) -> Action:
+def give_result(text: str) -> StageAction:
     """Send the result of the custom tool that waits."""
 
     async def act(stage: Stage) -> None:
@@ -57,7 +57,7 @@ def give_result(text: str) -> Action:
     return act
 
 
-def begin_session(*script: Reply) -> Action:
+def begin_session(*script: StageReply) -> StageAction:
     """Begin another session of the agent; the scenario goes on in it."""
 
     async def act(stage: Stage) -> None:
@@ -81,7 +81,7 @@ async def update_index(stage: Stage) -> None:
     await stage.context.ledger.update_index()
 
 
-def says(text: str) -> Check:
+def says(text: str) -> StageCheck:
     """The last message of the agent is exactly this."""
 
     async def check(stage: Stage) -> None:
@@ -90,7 +90,7 @@ def says(text: str) -> Check:
     return check
 
 
-def tells_model(text: str) -> Check:
+def tells_model(text: str) -> StageCheck:
     """The last request of the session has the text on the side of the user."""
 
     async def check(stage: Stage) -> None:
@@ -99,7 +99,7 @@ def tells_model(text: str) -> Check:
     return check
 
 
-def returns(number: int, tool: str, **fields: Any) -> Check:
+def returns(number: int, tool: str, **fields: Any) -> StageCheck:
     """Call `number` of the session is one of this tool, and its result has these fields."""
 
     async def check(stage: Stage) -> None:
@@ -110,7 +110,7 @@ def returns(number: int, tool: str, **fields: Any) -> Check:
     return check
 
 
-def refuses(number: int, tool: str, code: str, words: str = "") -> Check:
+def refuses(number: int, tool: str, code: str, words: str = "") -> StageCheck:
     """Call `number` is refused with this code, and the model reads these words."""
 
     async def check(stage: Stage) -> None:
@@ -122,7 +122,7 @@ def refuses(number: int, tool: str, code: str, words: str = "") -> Check:
     return check
 
 
-def records(*types: str) -> Check:
+def records(*types: str) -> StageCheck:
     """Events of these types are on record in this order; others may be between them."""
 
     async def check(stage: Stage) -> None:
@@ -133,21 +133,21 @@ def records(*types: str) -> Check:
     return check
 
 
-def has_file(path: str, content: str) -> Check:
+def has_file(path: str, content: str) -> StageCheck:
     async def check(stage: Stage) -> None:
         assert await stage.read_file(path) == content
 
     return check
 
 
-def lacks_file(path: str) -> Check:
+def lacks_file(path: str) -> StageCheck:
     async def check(stage: Stage) -> None:
         assert await stage.read_file(path) is None
 
     return check
 
 
-def has_wakes(count: int) -> Check:
+def has_wakes(count: int) -> StageCheck:
     """The session has had this many wakes."""
 
     async def check(stage: Stage) -> None:

@@ -15,12 +15,12 @@ from tests.runtime.scenarios.acts import (
     stop_sandbox,
     tell,
 )
-from tests.runtime.scenarios.stage import Scenario, Stage, Turn, call, call_all, list_texts, say
+from tests.runtime.scenarios.stage import Scenario, Stage, StageTurn, call, call_all, list_texts, say
 
 _LEARNING = {"kind": "lesson", "title": "Tides", "detail": "The harbour is dry at low tide."}
 
 
-def _repeat_first_message(turn: Turn) -> ModelReply:
+def _repeat_first_message(turn: StageTurn) -> ModelReply:
     return say(list_texts(turn.request).splitlines()[0])
 
 

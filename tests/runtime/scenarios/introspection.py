@@ -9,7 +9,7 @@ import msgspec
 from fidelio.providers.model import ModelReply
 from fidelio.runtime import events as e
 from tests.runtime.scenarios.acts import begin_session, has_wakes, returns, says, tell
-from tests.runtime.scenarios.stage import AGENT, Scenario, Stage, Turn, call, say
+from tests.runtime.scenarios.stage import AGENT, Scenario, Stage, StageTurn, call, say
 
 _FIRST = say("Hello.", summary="Greeted the person.")
 
@@ -61,7 +61,7 @@ async def _reads_its_first_wake(stage: Stage) -> None:
     assert e.AGENT_MESSAGE in [event["type"] for event in made.output["events"]]
 
 
-def _read_first_wake(turn: Turn) -> ModelReply:
+def _read_first_wake(turn: StageTurn) -> ModelReply:
     return call("session_get_trace", wakeId=turn.last["traces"][-1]["wakeId"])
 
 

@@ -8,7 +8,7 @@ from fidelio.providers.model import ModelReply
 from fidelio.runtime import events as e
 from fidelio.runtime.bootstrap.files import NAMES, render_text
 from tests.runtime.scenarios.acts import records, says, tell
-from tests.runtime.scenarios.stage import AGENT, Check, Reply, Scenario, Stage, Turn, call, say
+from tests.runtime.scenarios.stage import AGENT, Scenario, Stage, StageCheck, StageReply, StageTurn, call, say
 
 _READING = (e.STATUS_RUNNING, e.TOOL_USE, e.TOOL_RESULT, e.AGENT_MESSAGE, e.STATUS_IDLE)
 
@@ -21,27 +21,27 @@ def _path(name: str) -> str:
     return f"/workspace/agent/{name}"
 
 
-def _quote_prompt(name: str) -> Reply:
+def _quote_prompt(name: str) -> StageReply:
     """Quote the first line of the file as the system text has it."""
 
-    def reply(turn: Turn) -> ModelReply:
+    def reply(turn: StageTurn) -> ModelReply:
         system = turn.request.system
         return say(system[system.index(_lines(name)[0]) :].splitlines()[0])
 
     return reply
 
 
-def _quote_result(line: int) -> Reply:
+def _quote_result(line: int) -> StageReply:
     """Quote a line of the file that was just read."""
     return lambda turn: say(turn.last["output"]["content"].splitlines()[line])
 
 
-def _quote_hit(turn: Turn) -> ModelReply:
+def _quote_hit(turn: StageTurn) -> ModelReply:
     (hit,) = turn.last["output"]["matches"]
     return say(hit["text"])
 
 
-def _shows_whole_file(name: str) -> Check:
+def _shows_whole_file(name: str) -> StageCheck:
     """The system text of the request has the whole file, although no tool was called."""
 
     async def check(stage: Stage) -> None:
@@ -52,12 +52,12 @@ def _shows_whole_file(name: str) -> Check:
     return check
 
 
-def _reads_exactly(content: Callable[[str], str], name: str) -> Check:
+def _reads_exactly(content: Callable[[str], str], name: str) -> StageCheck:
     """The next request has exactly this part of the file as the result of the call."""
 
     async def check(stage: Stage) -> None:
         (made,) = await stage.calls()
-        assert Turn(stage, stage.own_requests[-1]).last == made.output
+        assert StageTurn(stage, stage.own_requests[-1]).last == made.output
         assert made.output["output"]["content"] == content(name)
 
     return check

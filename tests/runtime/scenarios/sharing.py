@@ -8,7 +8,7 @@ from fidelio.providers.model import ModelReply
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.versions import Substrate
 from tests.runtime.scenarios.acts import begin_session, confirm, define_outcome, records, refuses, returns, says, tell
-from tests.runtime.scenarios.stage import AGENT, Check, Reply, Scenario, Stage, Turn, call, say
+from tests.runtime.scenarios.stage import AGENT, Scenario, Stage, StageCheck, StageReply, StageTurn, call, say
 
 _TITLE = "# Our tools"
 _NOTE = "Ferries leave at noon."
@@ -17,22 +17,22 @@ _HAS_TITLE = {"text": "The draft has the new title.", "check": _MATCHES}
 _PROMOTE = "resources_promote_to_substrate"
 
 
-def _promote(turn: Turn) -> ModelReply:
+def _promote(turn: StageTurn) -> ModelReply:
     """Share the draft on top of the version that the comparison has shown."""
     seen = next(result["promotePrecondition"] for result in turn.results if "promotePrecondition" in result)
     return call(_PROMOTE, sourcePath="TOOLS.md", overwrite=True, expectedVersionId=seen["expectedVersionId"])
 
 
-_STAGE: tuple[Reply, ...] = (
+_STAGE: tuple[StageReply, ...] = (
     call("resources_stage_from_substrate", sourcePath="TOOLS.md"),
     call("resources_compare_with_substrate", sessionPath="TOOLS.md"),
 )
 _EDIT = call("edit", path="TOOLS.md", oldText="# Tools", newText=_TITLE)
-_SHARING: tuple[Reply, ...] = (*_STAGE, _EDIT, call("outcome_evaluate"), _promote)
+_SHARING: tuple[StageReply, ...] = (*_STAGE, _EDIT, call("outcome_evaluate"), _promote)
 _DEFINE = call("outcome_define", title="New title", successCriteria=[_HAS_TITLE])
 
 
-def _shares(path: str, text: str) -> Check:
+def _shares(path: str, text: str) -> StageCheck:
     """The newest version of the shared file has the text, and was promoted by this session."""
 
     async def check(stage: Stage) -> None:
@@ -45,7 +45,7 @@ def _shares(path: str, text: str) -> Check:
     return check
 
 
-def _passed(number: int) -> Check:
+def _passed(number: int) -> StageCheck:
     """The write of the last call says that the outcome had passed."""
 
     async def check(stage: Stage) -> None:
@@ -63,18 +63,18 @@ async def _asked_once(stage: Stage) -> None:
     assert "pass" in question
 
 
-def _in_prompt(text: str) -> Check:
+def _in_prompt(text: str) -> StageCheck:
     async def check(stage: Stage) -> None:
         assert text in stage.own_requests[-1].system
 
     return check
 
 
-def _quotes_the_new_title(turn: Turn) -> ModelReply:
+def _quotes_the_new_title(turn: StageTurn) -> ModelReply:
     return say(turn.last["output"]["content"].splitlines()[0])
 
 
-def _read_both(turn: Turn) -> ModelReply:
+def _read_both(turn: StageTurn) -> ModelReply:
     newest, oldest = turn.last["versions"]
     return call("resources_read_version", versionId=oldest["versionId"] if newest != oldest else "")
 

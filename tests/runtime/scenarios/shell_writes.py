@@ -7,7 +7,7 @@ from typing import Any
 from fidelio.providers.model import ModelReply
 from fidelio.runtime import events as e
 from tests.runtime.scenarios.acts import confirm, has_file, has_wakes, lacks_file, pass_time, records, refuses, says, tell
-from tests.runtime.scenarios.stage import Check, Scenario, Stage, call, call_all, say
+from tests.runtime.scenarios.stage import Scenario, Stage, StageCheck, call, call_all, say
 
 _FILE = "/workspace/out.txt"
 _RUN = "printf 'tide\\n' > out.txt"
@@ -27,7 +27,7 @@ async def _names_the_waiting_calls(stage: Stage) -> None:
     assert set(first.body["blockingEventIds"]) <= set(uses)
 
 
-def _runs_commands(*commands: str) -> Check:
+def _runs_commands(*commands: str) -> StageCheck:
     """Exactly these commands were started."""
 
     async def check(stage: Stage) -> None:
@@ -36,7 +36,7 @@ def _runs_commands(*commands: str) -> Check:
     return check
 
 
-def _ends_well(number: int) -> Check:
+def _ends_well(number: int) -> StageCheck:
     async def check(stage: Stage) -> None:
         made = (await stage.calls())[number]
         assert (made.is_error, made.output["output"]["exitCode"]) == (False, 0)

@@ -68,7 +68,7 @@ class Clock:
         self._moved += int(seconds * 1000)
 
 
-class Turn:
+class StageTurn:
     """What the model is asked: the request, and the stage on which it plays."""
 
     def __init__(self, stage: Stage, request: ModelRequest) -> None:
@@ -84,9 +84,9 @@ class Turn:
         return self.results[-1]
 
 
-Reply: TypeAlias = ModelReply | Callable[[Turn], ModelReply | Awaitable[ModelReply]]
-Action: TypeAlias = Callable[["Stage"], Awaitable[None]]
-Check: TypeAlias = Callable[["Stage"], Awaitable[None]]
+StageReply: TypeAlias = ModelReply | Callable[[StageTurn], ModelReply | Awaitable[ModelReply]]
+StageAction: TypeAlias = Callable[["Stage"], Awaitable[None]]
+StageCheck: TypeAlias = Callable[["Stage"], Awaitable[None]]
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,14 +96,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    does: tuple[Action, ...]
-    model: tuple[Reply, ...]
-    expects: tuple[Check, ...]
+    does: tuple[StageAction, ...]
+    model: tuple[StageReply, ...]
+    expects: tuple[StageCheck, ...]
     agent: Mapping[str, Any] = msgspec.field(default_factory=dict)
     workers: int = 0
 
 
-class CallResult(msgspec.Struct, frozen=True):
+class StageCallResult(msgspec.Struct, frozen=True):
     """A tool call on record with its result."""
 
     name: str
@@ -119,9 +119,9 @@ class Stage:
         self.clock, self.workers = Clock(), workers
         self.sessions: list[str] = []
         self.requests: list[ModelRequest] = []
-        self.scripts: dict[str, list[Reply]] = {}
+        self.scripts: dict[str, list[StageReply]] = {}
         # What sessions reply that the agent itself has begun.
-        self.children: list[Reply] = []
+        self.children: list[StageReply] = []
 
     async def open(self) -> None:
         """Open the ledger of the home; a second time it is as if another process went on."""
@@ -152,7 +152,7 @@ class Stage:
         given = parse_agent({"model": "scripted:test", **definition}, "The agent")
         await define_agent(self.context, self.project, AGENT, given, by=PERSON)
 
-    async def begin(self, script: Sequence[Reply] = ()) -> str:
+    async def begin(self, script: Sequence[StageReply] = ()) -> str:
         """Begin another session of the agent, in which the scenario goes on."""
         self.sessions.append(await self.service.start_session(NewAgentSession(project=self.project, agent=AGENT)))
         self.scripts[self.session] = list(script)
@@ -195,7 +195,7 @@ class Stage:
         reply = script.pop(0) if script else say("Done.")
         if isinstance(reply, ModelReply):
             return reply
-        made = reply(Turn(self, request))
+        made = reply(StageTurn(self, request))
         return await made if inspect.isawaitable(made) else made
 
     async def record(self, session: str = "") -> RuntimeRecord:
@@ -207,15 +207,15 @@ class Stage:
     async def events(self, *types: str, session: str = "") -> tuple[Event, ...]:
         return await self.context.ledger.events(session or self.session, types=types, limit=1_000)
 
-    async def calls(self, session: str = "") -> list[CallResult]:
+    async def calls(self, session: str = "") -> list[StageCallResult]:
         """The tool calls of a session in the order in which the model made them, with their results."""
         ends = {event.body["tool_use_id"]: event.body for event in await self.events(e.TOOL_RESULT, session=session)}
         uses = [event.body for event in await self.events(e.TOOL_USE, session=session)]
         return [await self._read_call(use, ends[use["id"]]) for use in uses]
 
-    async def _read_call(self, use: Mapping[str, Any], end: Mapping[str, Any]) -> CallResult:
+    async def _read_call(self, use: Mapping[str, Any], end: Mapping[str, Any]) -> StageCallResult:
         text = await load_text(self.context.ledger, end["result"])
-        return CallResult(use["name"], msgspec.json.decode(text), end["is_error"])
+        return StageCallResult(use["name"], msgspec.json.decode(text), end["is_error"])
 
     async def messages(self, session: str = "") -> list[str]:
         """The messages of the agent."""

@@ -22,7 +22,16 @@ from fidelio.runtime.wakes.prompt import NOTES_OPENING
 from fidelio.sandbox.port import Sandboxes
 from tests.runtime.scenarios.acts import confirm, tell
 from tests.runtime.scenarios.defects import DEFECTS, Defect
-from tests.runtime.scenarios.stage import CallResult, Stage, call, list_texts, open_sandboxes, open_stage, require_commands, say
+from tests.runtime.scenarios.stage import (
+    Stage,
+    StageCallResult,
+    call,
+    list_texts,
+    open_sandboxes,
+    open_stage,
+    require_commands,
+    say,
+)
 from tests.runtime.wakes import support
 from tests.support import proves
 
@@ -57,7 +66,7 @@ async def sandboxes() -> AsyncIterator[Sandboxes]:
 
 
 @pytest.fixture(scope="module")
-async def used(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> list[CallResult]:
+async def used(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> list[StageCallResult]:
     """What a session returns that uses the shell first, and everything else after it."""
     turns = (
         call("write", path="notes.txt", content="one\ntwo\nprice\n"),
@@ -146,7 +155,7 @@ async def test_defect_14_a_parent_keeps_its_own_workspace_after_its_child_has_ru
 
 
 @proves("runtime.defects")
-async def test_defect_16_the_first_shell_exec_breaks_no_later_call(used: list[CallResult]) -> None:
+async def test_defect_16_the_first_shell_exec_breaks_no_later_call(used: list[StageCallResult]) -> None:
     _, first, run, second, bash, *_ = used
 
     assert [made.is_error for made in used] == [False] * len(used)
@@ -155,14 +164,14 @@ async def test_defect_16_the_first_shell_exec_breaks_no_later_call(used: list[Ca
 
 
 @proves("runtime.defects")
-async def test_defect_18_bash_takes_options_with_a_value(used: list[CallResult]) -> None:
+async def test_defect_18_bash_takes_options_with_a_value(used: list[StageCallResult]) -> None:
     bash = used[4]
 
     assert (bash.name, bash.output["output"]["exitCode"], bash.output["output"]["stdout"]) == ("bash", 0, "one\n")
 
 
 @proves("runtime.defects")
-async def test_defect_19_grep_takes_a_file_and_edit_takes_text_literally(used: list[CallResult]) -> None:
+async def test_defect_19_grep_takes_a_file_and_edit_takes_text_literally(used: list[StageCallResult]) -> None:
     *_, grep, edit, read = used
 
     assert grep.output["output"]["matches"] == [{"path": "/workspace/notes.txt", "line": 2, "text": "two"}]

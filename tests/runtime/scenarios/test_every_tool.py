@@ -11,7 +11,7 @@ import pytest
 
 from fidelio.runtime.tools.definitions import DEFINITIONS, RUNTIME_TOOL_NAMES
 from fidelio.toolkit import read_arguments
-from tests.runtime.scenarios.stage import CallResult, Stage, open_sandboxes, open_stage, require_commands, say
+from tests.runtime.scenarios.stage import Stage, StageCallResult, open_sandboxes, open_stage, require_commands, say
 from tests.runtime.scenarios.walk import SECRET, VAULT_SECRET, WALK
 from tests.support import proves
 
@@ -23,7 +23,7 @@ WHILE_RUNNING = {"shell_run": _PLANS, "shell_exec": _PLANS}
 class Walked(msgspec.Struct):
     """The walk as it is on record."""
 
-    calls: list[CallResult]
+    calls: list[StageCallResult]
     directory: str
     unreadable: list[str]
     told: str
@@ -48,7 +48,7 @@ def find_paths(output: Mapping[str, Any]) -> set[str]:
     return {path for path in paths | single if path is not None}
 
 
-def find_wrong_fields(made: CallResult) -> set[str]:
+def find_wrong_fields(made: StageCallResult) -> set[str]:
     """The fields that are not documented, and those that are missing."""
     found = set(made.output)
     if made.output.get("status") == "running":

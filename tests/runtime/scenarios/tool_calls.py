@@ -7,7 +7,7 @@ from typing import Any
 from fidelio.runtime import events as e
 from fidelio.runtime.tools.definitions import DEFINITIONS
 from tests.runtime.scenarios.acts import has_file, lacks_file, records, says, tell, update_index
-from tests.runtime.scenarios.stage import AGENT, Check, Reply, Scenario, Stage, call, say
+from tests.runtime.scenarios.stage import AGENT, Scenario, Stage, StageCheck, StageReply, call, say
 
 _NOTE = "/workspace/note.txt"
 _WRITE = call("write", path="note.txt", content="red\nblue\n")
@@ -15,7 +15,9 @@ _WRITE = call("write", path="note.txt", content="red\nblue\n")
 _EFFECT = (e.TOOL_USE, e.SPAN_STARTED, e.TOOL_RESULT, e.SPAN_COMPLETED, e.AGENT_MESSAGE, e.STATUS_IDLE)
 
 
-def _row(tool: str, *expects: Check, before: tuple[Reply, ...] = (), by_name: bool = True, **arguments: Any) -> Scenario:
+def _row(
+    tool: str, *expects: StageCheck, before: tuple[StageReply, ...] = (), by_name: bool = True, **arguments: Any
+) -> Scenario:
     """The agent calls a tool by its name, or, where it is not declared, with `tool_call`."""
     called = call(tool, **arguments) if by_name else call("tool_call", name=tool, arguments=arguments)
     answer = f"I have called {tool}."
@@ -27,7 +29,7 @@ def _row(tool: str, *expects: Check, before: tuple[Reply, ...] = (), by_name: bo
     )
 
 
-def _is_documented(tool: str) -> Check:
+def _is_documented(tool: str) -> StageCheck:
     """The last call is of the tool, worked, and its result has the documented fields."""
 
     async def check(stage: Stage) -> None:
@@ -39,7 +41,7 @@ def _is_documented(tool: str) -> Check:
     return check
 
 
-def _returns(**fields: Any) -> Check:
+def _returns(**fields: Any) -> StageCheck:
     """The result of the last call has these values."""
 
     async def check(stage: Stage) -> None:
@@ -49,7 +51,7 @@ def _returns(**fields: Any) -> Check:
     return check
 
 
-def _puts_out(**fields: Any) -> Check:
+def _puts_out(**fields: Any) -> StageCheck:
     """The result of the action of the last call has these values."""
 
     async def check(stage: Stage) -> None:

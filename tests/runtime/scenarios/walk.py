@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fidelio.providers.model import ModelReply
-from tests.runtime.scenarios.stage import Reply, Turn, call
+from tests.runtime.scenarios.stage import StageReply, StageTurn, call
 
 # What no result may contain.
 SECRET = "zebra-1f2e3d4c-umbrella"
@@ -15,20 +15,20 @@ TITLE = "Notes exist"
 _EXISTS = {"text": "The notes exist.", "check": {"type": "file_exists", "path": "/workspace/notes.txt"}}
 
 
-def _then(tool: str, build: Callable[[Turn], Mapping[str, Any]]) -> tuple[str, Reply]:
+def _then(tool: str, build: Callable[[StageTurn], Mapping[str, Any]]) -> tuple[str, StageReply]:
     """A call whose arguments come from the results so far."""
 
-    def reply(turn: Turn) -> ModelReply:
+    def reply(turn: StageTurn) -> ModelReply:
         return call(tool, **build(turn))
 
     return tool, reply
 
 
-def _now(tool: str, **arguments: Any) -> tuple[str, Reply]:
+def _now(tool: str, **arguments: Any) -> tuple[str, StageReply]:
     return tool, call(tool, **arguments)
 
 
-def _find(turn: Turn, *path: str | int) -> Any:
+def _find(turn: StageTurn, *path: str | int) -> Any:
     """The newest value at this path in the results."""
     for result in reversed(turn.results):
         value: Any = result
@@ -137,4 +137,4 @@ _NAVIGATION = (
     _now("tools_open", group="recall"),
 )
 # Each with the name of its tool: the tool that is really called is not in a reply that is made later.
-WALK: tuple[tuple[str, Reply], ...] = (*_FILES, *_SHELL, *_SHARED, *_OUTCOMES, *_MEMORY, *_NAVIGATION)
+WALK: tuple[tuple[str, StageReply], ...] = (*_FILES, *_SHELL, *_SHARED, *_OUTCOMES, *_MEMORY, *_NAVIGATION)

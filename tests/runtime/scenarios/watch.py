@@ -17,20 +17,20 @@ from tests.runtime.scenarios.acts import (
     says,
     tell,
 )
-from tests.runtime.scenarios.stage import TIMEOUT_SECONDS, Action, Scenario, Stage, Turn, call, say
+from tests.runtime.scenarios.stage import TIMEOUT_SECONDS, Scenario, Stage, StageAction, StageTurn, call, say
 
 _TOOL = {"name": "tide_table", "description": "The tides of a harbour.", "input_schema": {"type": "object"}}
 _EXISTS = {"text": "It exists.", "check": {"type": "file_exists", "path": "boats.txt"}}
 SESSIONS = 3
 
 
-async def _tell_more(turn: Turn) -> ModelReply:
+async def _tell_more(turn: StageTurn) -> ModelReply:
     """A message arrives while the model still works."""
     await turn.stage.send({"type": e.USER_MESSAGE, "content": "And the second boat?"})
     return say("The first boat is Ida.")
 
 
-async def _never_reply(_: Turn) -> ModelReply:
+async def _never_reply(_: StageTurn) -> ModelReply:
     await asyncio.Event().wait()
     return say("Too late.")
 
@@ -45,7 +45,7 @@ async def _interrupt_the_model(stage: Stage) -> None:
     await stage.send({"type": e.USER_MESSAGE, "content": "Stop. What is the time?"})
 
 
-def _tell_all(count: int) -> Action:
+def _tell_all(count: int) -> StageAction:
     """Send a message to several sessions at once."""
 
     async def act(stage: Stage) -> None:

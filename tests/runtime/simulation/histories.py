@@ -23,7 +23,7 @@ from fidelio.runtime.wakes.content import store_content
 SESSION = "s_history"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class HistoryTurn(msgspec.Struct, frozen=True):
     """A turn of the model: what it says, and the calls it makes, which get their results in any order."""
 
     thinking: bool
@@ -37,15 +37,15 @@ class WakeShape(msgspec.Struct, frozen=True):
     """A wake: how many messages it gets, its turns, and how it ends."""
 
     messages: int
-    turns: tuple[Turn, ...]
+    turns: tuple[HistoryTurn, ...]
     end: str  # reply, failed, interrupted
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> Turn:
+def turns(draw: st.DrawFn) -> HistoryTurn:
     calls = tuple(draw(st.lists(st.booleans(), min_size=1, max_size=3)))
     order = tuple(draw(st.permutations(range(len(calls)))))
-    return Turn(draw(st.booleans()), draw(st.booleans()), calls, order, draw(st.integers(0, len(calls))))
+    return HistoryTurn(draw(st.booleans()), draw(st.booleans()), calls, order, draw(st.integers(0, len(calls))))
 
 
 WAKES = st.builds(
@@ -57,7 +57,7 @@ WAKES = st.builds(
 SHAPES = st.lists(WAKES, min_size=1, max_size=4)
 
 
-class History:
+class EventHistory:
     """Writes events. `blocks` is what the conversation has to contain, in order; `requests` are the moments of requests."""
 
     def __init__(self, shapes: Sequence[WakeShape] = ()) -> None:
@@ -119,7 +119,7 @@ class History:
             self.say(self.new_name("reply "))
         self.end("end_turn")
 
-    def _write_turn(self, turn: Turn, *, is_interrupted: bool) -> None:
+    def _write_turn(self, turn: HistoryTurn, *, is_interrupted: bool) -> None:
         if turn.thinking:
             thought = self.new_name("thought ")
             self.add(e.AGENT_THINKING, {"text": {"text": thought}, "signature": "signed", "wake_id": self._wake})

@@ -247,8 +247,8 @@ class SimulatedModel:
         }
 
 
-Call = tuple[str, dict[str, Any], str]
-_CALLS: tuple[Callable[[World], Call], ...] = (
+WorldCall = tuple[str, dict[str, Any], str]
+_CALLS: tuple[Callable[[World], WorldCall], ...] = (
     lambda world: ("write", {"path": "a.txt", "content": world.new_token("effect")}, ""),
     lambda world: ("write", {"path": "a.txt", "content": world.new_token("effect")}, ""),
     lambda world: ("shell_run", {"command": f"make {world.new_token('effect')}"}, ""),

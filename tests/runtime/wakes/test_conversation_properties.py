@@ -14,8 +14,8 @@ from fidelio.runtime.wakes.conversation import Conversation, ConversationReader,
 from tests.runtime.simulation.histories import (
     SESSION,
     SHAPES,
+    EventHistory,
     EventList,
-    History,
     WakeShape,
     as_ledger,
     find_conversation_problems,
@@ -23,16 +23,16 @@ from tests.runtime.simulation.histories import (
 )
 from tests.support import proves
 
-HISTORIES = SHAPES.map(History)
+HISTORIES = SHAPES.map(EventHistory)
 
 
-async def read(history: History, count: int | None = None, *, after: int = 0) -> Conversation:
+async def read(history: EventHistory, count: int | None = None, *, after: int = 0) -> Conversation:
     return await load_conversation(as_ledger(EventList(history.events, count)), SESSION, after=after)
 
 
 @proves("runtime.conversation-accepted")
 @given(HISTORIES)
-async def test_roles_alternate_and_every_call_has_its_result_next_to_it(history: History) -> None:
+async def test_roles_alternate_and_every_call_has_its_result_next_to_it(history: EventHistory) -> None:
     conversation = await read(history)
 
     assert list(find_conversation_problems(conversation.messages)) == []
@@ -40,7 +40,7 @@ async def test_roles_alternate_and_every_call_has_its_result_next_to_it(history:
 
 @proves("runtime.conversation-accepted")
 @given(HISTORIES)
-async def test_nothing_that_was_said_called_or_returned_is_lost(history: History) -> None:
+async def test_nothing_that_was_said_called_or_returned_is_lost(history: EventHistory) -> None:
     blocks = flatten((await read(history)).messages)
 
     assert sorted(map(str, blocks)) == sorted(map(str, history.blocks))
@@ -51,7 +51,9 @@ async def test_nothing_that_was_said_called_or_returned_is_lost(history: History
 
 @proves("runtime.conversation-accepted")
 @given(HISTORIES, st.sets(st.integers(0, 40)))
-async def test_a_conversation_of_which_events_were_redacted_is_still_accepted(history: History, redacted: set[int]) -> None:
+async def test_a_conversation_of_which_events_were_redacted_is_still_accepted(
+    history: EventHistory, redacted: set[int]
+) -> None:
     for index in redacted & set(range(len(history.events))):
         history.events[index] = replace(history.events[index], raw=None)
 
@@ -60,7 +62,7 @@ async def test_a_conversation_of_which_events_were_redacted_is_still_accepted(hi
 
 @proves("runtime.wake-conversation")
 @given(HISTORIES)
-async def test_every_request_begins_with_the_one_before(history: History) -> None:
+async def test_every_request_begins_with_the_one_before(history: EventHistory) -> None:
     requests = [(await read(history, count)).messages for count in history.requests]
 
     for before, after in pairwise(requests):
@@ -73,7 +75,7 @@ async def test_every_request_begins_with_the_one_before(history: History) -> Non
 
 @proves("runtime.wake-conversation")
 @given(HISTORIES, st.lists(st.integers(0, 60), max_size=4))
-async def test_reading_on_gives_the_same_as_reading_anew(history: History, stops: list[int]) -> None:
+async def test_reading_on_gives_the_same_as_reading_anew(history: EventHistory, stops: list[int]) -> None:
     events = EventList(history.events, 0)
     reader = ConversationReader(as_ledger(events), SESSION)
     for stop in sorted(stops):
@@ -93,7 +95,7 @@ def is_cut_clean(conversation: Conversation, through: int) -> bool:
 
 @proves("runtime.context-compaction")
 @given(HISTORIES, st.integers(0, 400))
-async def test_a_cut_never_separates_a_call_from_its_result(history: History, room: int) -> None:
+async def test_a_cut_never_separates_a_call_from_its_result(history: EventHistory, room: int) -> None:
     conversation = await read(history)
     through = find_cut(conversation, room)
 
@@ -107,7 +109,7 @@ async def test_a_cut_never_separates_a_call_from_its_result(history: History, ro
 
 @proves("runtime.context-compaction")
 @given(HISTORIES, st.integers(0, 400))
-async def test_a_cut_keeps_what_fits_and_no_more_than_it_has_to(history: History, room: int) -> None:
+async def test_a_cut_keeps_what_fits_and_no_more_than_it_has_to(history: EventHistory, room: int) -> None:
     conversation = await read(history)
     through = find_cut(conversation, room)
     kept = [part for part in conversation.blocks if through is None or part.seq > through]
@@ -121,7 +123,7 @@ async def test_a_cut_keeps_what_fits_and_no_more_than_it_has_to(history: History
 @settings(max_examples=60)
 @given(st.lists(SHAPES, min_size=2, max_size=4), st.lists(st.integers(0, 300), min_size=4, max_size=4))
 async def test_summaries_of_summaries_lose_nothing(parts: list[list[WakeShape]], rooms: list[int]) -> None:
-    history, through, contents = History(), 0, dict[str, set[str]]()
+    history, through, contents = EventHistory(), 0, dict[str, set[str]]()
     for number, shapes in enumerate(parts):
         history.extend(shapes)
         conversation = await read(history, after=through)
@@ -144,7 +146,7 @@ async def test_summaries_of_summaries_lose_nothing(parts: list[list[WakeShape]],
 
 @proves("runtime.context-compaction")
 @given(HISTORIES, st.integers(0, 400))
-async def test_the_request_for_a_summary_is_one_that_vendors_accept(history: History, room: int) -> None:
+async def test_the_request_for_a_summary_is_one_that_vendors_accept(history: EventHistory, room: int) -> None:
     conversation = await read(history)
     through = find_cut(conversation, room)
     if through is None:

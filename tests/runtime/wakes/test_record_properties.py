@@ -12,7 +12,7 @@ from fidelio.ledger.redaction import EventView
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords, fold
 from fidelio.runtime.wakes.record import DAY_MS
-from tests.runtime.simulation.histories import SHAPES, History
+from tests.runtime.simulation.histories import SHAPES, EventHistory
 from tests.support import proves
 
 # Type, time and body.
@@ -71,7 +71,7 @@ def number(events: RawEvents) -> list[EventView]:
     return [EventView(seq, type_, time, content) for seq, (type_, time, content) in enumerate(events, 1)]
 
 
-def view(history: History) -> list[EventView]:
+def view(history: EventHistory) -> list[EventView]:
     return [EventView(event.seq, event.type, event.time, event.body) for event in history.events]
 
 
@@ -104,8 +104,8 @@ def test_no_order_of_events_breaks_the_bounds_of_the_record(raw: RawEvents) -> N
 
 
 @proves("runtime.record-fold")
-@given(SHAPES.map(History))
-def test_after_every_wake_nothing_is_pending_open_or_under_way(history: History) -> None:
+@given(SHAPES.map(EventHistory))
+def test_after_every_wake_nothing_is_pending_open_or_under_way(history: EventHistory) -> None:
     record = fold(RuntimeRecord(), view(history))
     wakes = record.wakes
 

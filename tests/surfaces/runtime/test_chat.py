@@ -19,7 +19,7 @@ from fidelio.runtime.service import RuntimeService
 from fidelio.surfaces.text import measure
 from tests.runtime.wakes.support import replies, say, texts_of, use
 from tests.support import proves
-from tests.surfaces.runtime.conftest import STARTED_WORKERS, RunFidelio, ModelBehaviour
+from tests.surfaces.runtime.conftest import STARTED_WORKERS, ModelBehaviour, RunFidelio
 
 DEMO = ("chat", "--model", "scripted:demo", "--new")
 

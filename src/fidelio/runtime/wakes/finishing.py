@@ -18,6 +18,7 @@ from fidelio.runtime.navigation.context import ContextBudget, budget_document
 from fidelio.runtime.outcomes.evaluation import EvaluationRun, evaluate
 from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.wakes import ending
+from fidelio.runtime.wakes.custom_inputs import check_custom_request
 from fidelio.runtime.wakes.directive import CustomToolRequest, Directive, ParsedReply
 from fidelio.runtime.wakes.model_calls import until_interrupt
 from fidelio.runtime.wakes.preparation import Prepared
@@ -38,8 +39,12 @@ class Finish:
         """Commit the end. `dropped` is what was left out of replies. Raises `WakeInterrupted`."""
         updates, directive = self._updates, reply.directive
         if directive.custom_tool is not None:
-            await self._ask_caller(wake, directive, directive.custom_tool)
-            return
+            tool = directive.custom_tool
+            problem = await check_custom_request(self._prepared.custom, tool.name, tool.input)
+            if not problem:
+                await self._ask_caller(wake, directive, tool)
+                return
+            dropped = (*dropped, f"customToolRequest: {problem}")
         context, now = updates.context, updates.context.clock()
         after = plan_continuation(updates.record, updates.loaded.id, directive, now=now)
         learned = await plan_learnings(context, updates.loaded, directive.learnings, wake=wake)

@@ -159,7 +159,7 @@ class WakeUpdates:
             await self.commit([result for result, _ in events], blobs=tuple(blob for _, blobs in events for blob in blobs))
 
     async def refuse_lost(self, known: Collection[str]) -> None:
-        """Give a result to calls that could go on but whose content was deleted from the record."""
+        """Store a result for calls that could go on but whose content was deleted from the record."""
 
         def build(record: RuntimeRecord) -> SessionDecision[None] | None:
             lost = [call for call in record.wakes.open_calls if call.id not in known]

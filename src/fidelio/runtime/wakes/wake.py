@@ -40,6 +40,7 @@ from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
 from fidelio.runtime.wakes.compaction import compact
 from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
+from fidelio.runtime.wakes.custom_inputs import check_custom_calls
 from fidelio.runtime.wakes.directive import parse_reply
 from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.measuring import measure_context
@@ -289,6 +290,7 @@ class _Wake:
         return True
 
     async def _record_turn(self, prepared: Prepared, reply: ModelReply, span: tuple[NewEvent, ...]) -> None:
+        reply = await check_custom_calls(prepared.custom, reply)
         described = describe_reply(self._context, self._loaded.id, self._id, prepared, reply)
         self._dropped += described.dropped
         # After a retry the session was shown as rescheduled.

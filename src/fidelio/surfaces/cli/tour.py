@@ -1,4 +1,4 @@
-"""`fidelio tour`: show the bundled workflows, a drawing, and a real session that is recorded and verified."""
+"""`fidelio tour`: show the bundled workflows, a drawing, a real session that is recorded and verified, and an agent at work."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
+from fidelio.surfaces.cli.tour_agent import show_agent
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
 
@@ -43,7 +44,11 @@ class RecordedSession(msgspec.Struct, frozen=True):
 @json_option
 @with_cli_context
 def tour_command(cli: CliContext, as_json: bool) -> None:
-    """A first look: the bundled workflows, a drawing, a session in the ledger, and the next commands to try."""
+    """A first look: the bundled workflows, a drawing, a session in the ledger, an agent at work, and the next commands.
+
+    The agent is scripted: it needs no key and no network. It works in a sandbox, asks before it runs a command, and a check
+    decides whether it has reached its outcome. Where commands cannot be isolated, and with --json, this part is left out.
+    """
     cli.settings.home.ensure()
     application = open_bundled(cli.settings)
     library = application.open_library()
@@ -57,6 +62,8 @@ def tour_command(cli: CliContext, as_json: bool) -> None:
     _print_heading("A session, recorded and verified")
     recorded = run_async(_record_session(application))
     _print_session(cli, recorded)
+    _print_heading("An agent in a sandbox, asked and graded")
+    run_async(show_agent(cli, open_bundled(cli.settings)))
     _print_heading("Commands to try next")
     _print_next_commands(cli.program, recorded.verdict.session)
 
@@ -123,6 +130,7 @@ def _print_next_commands(program: str, session: str) -> None:
         ("show hello", "the workflow as text"),
         ("draw hello -o hello.svg", "the workflow as a picture"),
         ("demo", "a scripted agent, and a question for you"),
+        ("chat --model scripted:demo", "the agent, with your answers"),
         ("init", "set up this project for your agents"),
         ("--help", "everything else"),
     ):

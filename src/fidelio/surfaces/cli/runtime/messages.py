@@ -229,8 +229,10 @@ async def _report_rest(cli: CliContext, target: Target, *, as_json: bool) -> int
     await target.app.start_runtime_worker()
     if not as_json:
         for call in about["waiting"]:
-            how = "result" if call["kind"] == "custom_tool" else "confirm"
-            command = cli.render(Command("runtime", how, target.session, call["toolUseId"]))
+            session, use = target.session, call["toolUseId"]
+            is_custom = call["kind"] == "custom_tool"
+            named = Command("runtime", "result", session, use) if is_custom else Command("runtime", "confirm", session, use)
+            command = cli.render(named)
             print_line(f"It waits for you: {quote_name(call['tool'])}. {command} answers it.")
     return 1 if about["stopReason"] in ("budget_reached", "retries_exhausted") else 0
 
