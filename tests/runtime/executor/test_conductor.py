@@ -12,6 +12,7 @@ from fidelio.providers.registry import Providers
 from fidelio.providers.scripted import ScriptedProvider
 from tests.conductor.run_setup import RunSetup
 from tests.runtime.executor.worker_model import WorkerModel
+from tests.support import proves
 
 BLUEPRINT = """---
 name: own
@@ -39,7 +40,7 @@ ANSWERS = {"choose-tone": "brief", "choose-route": "full", "confirm-requirements
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.proves("runtime.executor-conducted")
+@proves("runtime.executor-conducted")
 @pytest.mark.parametrize(
     ("workflow", "inputs", "last"), [("hello", {}, ""), ("work-package", {"issue": "A brief"}, "returned")]
 )

@@ -13,6 +13,7 @@ from fidelio.home import Home
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.settings import Settings
+from tests.support import proves
 
 BLUEPRINT = "---\nname: {name}\ndescription: An agent of the runtime.\nexecutor: fidelio\nmodel: {model}\n---\nYou help.\n"
 
@@ -43,7 +44,7 @@ async def start(app: Application, project: Path, blueprint: str, prompt: str) ->
     return service, started
 
 
-@pytest.mark.proves("runtime.executor-result")
+@proves("runtime.executor-result")
 async def test_a_run_of_a_runtime_agent_returns_what_it_said(app: Application, project: Path) -> None:
     service, session = await start(app, project, "echoer", "Say hello.")
     await service.wait([session.id], mode="all", seconds=60)
@@ -55,7 +56,7 @@ async def test_a_run_of_a_runtime_agent_returns_what_it_said(app: Application, p
     assert [run.state for run in await service.runs(session.id)] == ["succeeded", "succeeded"]
 
 
-@pytest.mark.proves("runtime.executor-waits")
+@proves("runtime.executor-waits")
 async def test_a_run_waits_for_the_request_of_the_runtime_session(app: Application, project: Path) -> None:
     await app.host_sandboxes()
     service, session = await start(app, project, "worker", "Write hello.")
@@ -69,7 +70,7 @@ async def test_a_run_waits_for_the_request_of_the_runtime_session(app: Applicati
     assert "bytes are counted" in (await service.result(session.id)).text
 
 
-@pytest.mark.proves("runtime.executor-stop")
+@proves("runtime.executor-stop")
 async def test_stopping_a_run_interrupts_the_session(app: Application, project: Path) -> None:
     await app.host_sandboxes()
     service, session = await start(app, project, "worker", "Write hello.")
@@ -86,7 +87,7 @@ async def test_stopping_a_run_interrupts_the_session(app: Application, project: 
     assert (await (await app.inbox()).list_requests()).items == ()
 
 
-@pytest.mark.proves("runtime.executor-failure")
+@proves("runtime.executor-failure")
 async def test_a_model_that_cannot_be_used_fails_the_run_with_what_to_do(
     app: Application, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

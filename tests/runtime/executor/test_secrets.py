@@ -21,6 +21,7 @@ from fidelio.runtime.agents.versions import list_versions, load_agent
 from fidelio.runtime.service import NewAgentSession
 from fidelio.settings import Settings
 from tests.runtime.servers import program
+from tests.support import proves
 
 SECRET = "tok-VERYPRIVATE-456"
 BLUEPRINT = """---
@@ -90,7 +91,7 @@ def read_home(app: Application) -> bytes:
     return b"\n".join(path.read_bytes() for path in files)
 
 
-@pytest.mark.proves("runtime.executor-secrets")
+@proves("runtime.executor-secrets")
 async def test_a_secret_of_a_blueprint_reaches_its_server_and_is_nowhere_in_the_home(app: Application, project: Path) -> None:
     session = await carry_out(app, project, "one")
 
@@ -102,7 +103,7 @@ async def test_a_secret_of_a_blueprint_reaches_its_server_and_is_nowhere_in_the_
     assert SECRET.encode() not in stored
 
 
-@pytest.mark.proves("runtime.executor-one-version")
+@proves("runtime.executor-one-version")
 async def test_all_runs_of_a_blueprint_use_the_same_version_of_its_agent(app: Application, project: Path) -> None:
     for name in ("one", "two"):
         assert (await carry_out(app, project, name)).run.state == "succeeded"
@@ -111,7 +112,7 @@ async def test_all_runs_of_a_blueprint_use_the_same_version_of_its_agent(app: Ap
     assert len(await list_versions(context, str(project), "blueprint-reviewer")) == 1
 
 
-@pytest.mark.proves("runtime.executor-secrets")
+@proves("runtime.executor-secrets")
 async def test_a_process_without_the_variable_says_which_one_is_missing(
     app: Application, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +127,7 @@ async def test_a_process_without_the_variable_says_which_one_is_missing(
     assert session.run.state == "succeeded"
 
 
-@pytest.mark.proves("runtime.executor-secrets")
+@proves("runtime.executor-secrets")
 async def test_another_session_of_the_same_agent_gets_no_secret(app: Application, project: Path) -> None:
     session = await carry_out(app, project, "one")
     runtime = await app.runtime()

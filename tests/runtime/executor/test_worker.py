@@ -21,6 +21,7 @@ from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.service import NewAgentSession
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.settings import Settings
+from tests.support import proves
 
 BLUEPRINT = "---\nname: echoer\ndescription: It answers.\nexecutor: fidelio\nmodel: scripted:quick\n---\nYou help.\n"
 
@@ -91,7 +92,7 @@ async def carry_out(app: Application, project: Path, prompt: str) -> str:
     return str((await service.find(started.id)).run.state)
 
 
-@pytest.mark.proves("runtime.executor-worker")
+@proves("runtime.executor-worker")
 async def test_the_end_of_a_run_cuts_off_no_wake_of_another_session(app: Application, model: Model, tmp_path: Path) -> None:
     session, seq = await begin_other(app, tmp_path / "project")
     assert await carry_out(app, tmp_path / "project", "Hello.") == "succeeded"
@@ -107,7 +108,7 @@ async def test_the_end_of_a_run_cuts_off_no_wake_of_another_session(app: Applica
     assert model.cancelled == 0
 
 
-@pytest.mark.proves("runtime.executor-worker")
+@proves("runtime.executor-worker")
 async def test_a_wake_that_the_end_of_the_application_cuts_off_is_released(
     home: Home, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

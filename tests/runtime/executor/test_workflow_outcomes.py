@@ -15,6 +15,7 @@ from fidelio.runtime.agents.definition import parse_agent
 from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.service import NewAgentSession
 from tests.conductor.run_setup import RunSetup
+from tests.support import proves
 
 OUTCOME = {
     "type": "user.define_outcome",
@@ -51,7 +52,7 @@ async def start_session(setup: RunSetup) -> str:
         return await service.start_session(NewAgentSession(project=str(setup.project), agent="quiet"))
 
 
-@pytest.mark.proves("runtime.outcome-workflow")
+@proves("runtime.outcome-workflow")
 async def test_an_outcome_about_a_workflow_is_judged_by_runs_of_its_project_after_its_definition(
     setup: RunSetup, tmp_path: Path
 ) -> None:

@@ -19,9 +19,10 @@ from tests.runtime.wakes.support import (
     texts_of,
     use,
 )
+from tests.support import proves
 
 
-@pytest.mark.proves("runtime.approval-pause")
+@proves("runtime.approval-pause")
 async def test_a_call_that_needs_a_person_pauses_and_is_carried_out_by_the_runtime(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, replies(use(RUN, WRITE, text="Both."), say("Built.")), sandboxes=sandboxes) as runtime:
@@ -50,7 +51,7 @@ async def test_a_call_that_needs_a_person_pauses_and_is_carried_out_by_the_runti
         assert "Are you there?" in texts_of(runtime.requests[2])
 
 
-@pytest.mark.proves("runtime.approval-denied")
+@proves("runtime.approval-denied")
 async def test_a_denial_is_the_result_of_the_call_with_the_persons_words(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, replies(use(RUN), say("All right.")), sandboxes=sandboxes) as runtime:
@@ -70,7 +71,7 @@ async def test_a_denial_is_the_result_of_the_call_with_the_persons_words(tmp_pat
             await runtime.send(session, denial)
 
 
-@pytest.mark.proves("runtime.approval-partial")
+@proves("runtime.approval-partial")
 async def test_after_a_partial_answer_the_session_waits_for_the_rest(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     other = ("shell_run", {"command": "make test"})
@@ -94,7 +95,7 @@ async def test_after_a_partial_answer_the_session_waits_for_the_rest(tmp_path: P
         assert sandboxes.actions == ["run_shell"]
 
 
-@pytest.mark.proves("runtime.approval-expired")
+@proves("runtime.approval-expired")
 async def test_a_request_that_nobody_answers_is_a_denial_after_a_day(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(use(RUN), say("I wait no longer.")), sandboxes=make_sandboxes()) as runtime:
         session = await runtime.begin()
@@ -108,7 +109,7 @@ async def test_a_request_that_nobody_answers_is_a_denial_after_a_day(tmp_path: P
         assert "within 24 hours" in result.content[0].text  # type: ignore[union-attr]  # it is a text
 
 
-@pytest.mark.proves("runtime.wake-unknown-end")
+@proves("runtime.wake-unknown-end")
 @pytest.mark.parametrize("answer", ["allow", "deny"])
 async def test_a_call_whose_end_is_unknown_is_repeated_only_by_a_person(tmp_path: Path, answer: str) -> None:
     sandboxes = make_sandboxes()
@@ -142,7 +143,7 @@ async def test_a_call_whose_end_is_unknown_is_repeated_only_by_a_person(tmp_path
             assert "not known how it ended" in result.content[0].text  # type: ignore[union-attr]  # it is a text
 
 
-@pytest.mark.proves("runtime.custom-pause")
+@proves("runtime.custom-pause")
 async def test_a_custom_tool_pauses_until_its_result_arrives(tmp_path: Path) -> None:
     tool = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
     async with open_runtime(tmp_path, replies(use(("weather", {"city": "Bonn"}), text="I look."), say("Sunny."))) as runtime:
@@ -163,7 +164,7 @@ async def test_a_custom_tool_pauses_until_its_result_arrives(tmp_path: Path) -> 
             await runtime.send(session, result)
 
 
-@pytest.mark.proves("runtime.budget-price")
+@proves("runtime.budget-price")
 async def test_an_unknown_price_switches_the_default_off_and_refuses_a_set_one(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, info=ModelInfo(price=None)) as runtime:
         session = await runtime.begin()

@@ -12,13 +12,14 @@ from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import CustomTool
 from fidelio.runtime.wakes.custom_inputs import check_custom_calls, check_custom_request
 from tests.runtime.wakes.support import open_runtime, replies, results_of, say
+from tests.support import proves
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = CustomTool(name="weather", description="The weather of a city.", input_schema=SCHEMA)
 TOOLS = {"weather": WEATHER}
 
 
-@pytest.mark.proves("runtime.custom-pause")
+@proves("runtime.custom-pause")
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
@@ -35,7 +36,7 @@ async def test_a_request_for_a_custom_tool_must_fit_its_declaration(name: str, a
     assert bool(found) == bool(problem)
 
 
-@pytest.mark.proves("runtime.custom-pause")
+@proves("runtime.custom-pause")
 async def test_only_calls_of_custom_tools_with_invalid_inputs_get_a_problem() -> None:
     good, bad = ToolUseBlock("1", "weather", {"city": "Rome"}), ToolUseBlock("2", "weather", {})
     other = ToolUseBlock("3", "read", {"path": 1})
@@ -47,7 +48,7 @@ async def test_only_calls_of_custom_tools_with_invalid_inputs_get_a_problem() ->
     assert checked.content[:2] == reply.content[:2]
 
 
-@pytest.mark.proves("runtime.custom-pause")
+@proves("runtime.custom-pause")
 async def test_a_custom_call_with_a_problem_is_answered_with_an_error_and_does_not_pause(tmp_path: Path) -> None:
     call = ToolUseBlock("call_0", "weather", {}, "The input of weather is not valid: city is missing.")
     async with open_runtime(tmp_path, replies(ModelReply(content=(call,), stop_reason="tool_use"), say("Sorry."))) as runtime:

@@ -19,6 +19,7 @@ from tests.runtime.wakes.support import (
     texts_of,
     use,
 )
+from tests.support import proves
 
 
 def fail(times: int, problem: ModelProblem) -> ModelBehaviour:
@@ -33,7 +34,7 @@ def fail(times: int, problem: ModelProblem) -> ModelBehaviour:
     return reply
 
 
-@pytest.mark.proves("runtime.wake-crash")
+@proves("runtime.wake-crash")
 async def test_a_wake_that_died_is_finished_without_repeating_a_finished_call(tmp_path: Path) -> None:
     sandboxes = make_sandboxes()
     async with open_runtime(tmp_path, sandboxes=sandboxes) as runtime:
@@ -59,7 +60,7 @@ async def test_a_wake_that_died_is_finished_without_repeating_a_finished_call(tm
         assert len(await runtime.events(session, e.AGENT_MESSAGE)) == 1
 
 
-@pytest.mark.proves("runtime.wake-fencing")
+@proves("runtime.wake-fencing")
 async def test_a_worker_that_lost_its_lease_cannot_commit(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -73,7 +74,7 @@ async def test_a_worker_that_lost_its_lease_cannot_commit(tmp_path: Path) -> Non
         assert len(await runtime.events(session, e.AGENT_MESSAGE)) == 1
 
 
-@pytest.mark.proves("runtime.retry-backoff")
+@proves("runtime.retry-backoff")
 async def test_retryable_failures_back_off_and_the_vendors_wish_wins(tmp_path: Path) -> None:
     overloaded = ModelProblem("Overloaded.", kind="model_overloaded_error", retryable=True, status=529)
     async with open_runtime(tmp_path, fail(3, overloaded)) as runtime:
@@ -91,7 +92,7 @@ async def test_retryable_failures_back_off_and_the_vendors_wish_wins(tmp_path: P
         assert runtime.pauses[-1] == 7
 
 
-@pytest.mark.proves("runtime.retry-exhausted")
+@proves("runtime.retry-exhausted")
 async def test_failures_that_do_not_end_exhaust_the_retries(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, fail(1000, ModelProblem("Down.", retryable=True))) as runtime:
         session = await runtime.begin()
@@ -107,7 +108,7 @@ async def test_failures_that_do_not_end_exhaust_the_retries(tmp_path: Path) -> N
         assert "Hello." in texts_of(runtime.requests[-1])
 
 
-@pytest.mark.proves("runtime.retry-permanent")
+@proves("runtime.retry-permanent")
 async def test_a_permanent_error_stops_at_once(tmp_path: Path) -> None:
     async with open_runtime(
         tmp_path, fail(1, ModelProblem("Wrong key.", remedy="Set ANTHROPIC_API_KEY.", status=401))
@@ -130,7 +131,7 @@ async def test_a_permanent_error_stops_at_once(tmp_path: Path) -> None:
         assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
 
 
-@pytest.mark.proves("runtime.wake-refusal")
+@proves("runtime.wake-refusal")
 async def test_a_refusal_of_the_model_ends_the_turn_without_an_error(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(ModelReply(content=(), stop_reason="refusal"))) as runtime:
         session = await runtime.begin()

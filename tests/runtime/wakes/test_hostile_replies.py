@@ -21,6 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.wakes.replies import MAX_CALLS
 from fidelio.runtime.wakes.wake import is_failure
 from tests.runtime.wakes.support import open_runtime, replies, results_of, say, texts_of, use
+from tests.support import proves
 
 
 def nest(depth: int) -> dict[str, Any]:
@@ -41,7 +42,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.proves("runtime.wake-hostile")
+@proves("runtime.wake-hostile")
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_reply_does_not_stop_the_session(tmp_path: Path, name: str) -> None:
     async with open_runtime(tmp_path, replies(HOSTILE[name])) as runtime:
@@ -57,7 +58,7 @@ async def test_a_hostile_reply_does_not_stop_the_session(tmp_path: Path, name: s
         assert (await runtime.events(session, e.AGENT_MESSAGE))[-1].body["content"][0]["text"] == "Still here."
 
 
-@pytest.mark.proves("runtime.wake-hostile")
+@proves("runtime.wake-hostile")
 async def test_a_reply_calls_a_bounded_number_of_tools(tmp_path: Path) -> None:
     calls = tuple(ToolUseBlock(f"c{number}", "memory_list", {}) for number in range(MAX_CALLS + 50))
     async with open_runtime(tmp_path, replies(ModelReply(content=calls, stop_reason="tool_use"))) as runtime:
@@ -71,7 +72,7 @@ async def test_a_reply_calls_a_bounded_number_of_tools(tmp_path: Path) -> None:
         assert "50 further calls were dropped" in texts_of(runtime.requests[-1])
 
 
-@pytest.mark.proves("runtime.wake-broken")
+@proves("runtime.wake-broken")
 async def test_a_wake_that_fails_again_and_again_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -115,7 +116,7 @@ def _fail(_: ModelRequest) -> ModelReply:
     raise ZeroDivisionError("a defect")
 
 
-@pytest.mark.proves("runtime.context-forced")
+@proves("runtime.context-forced")
 async def test_a_conversation_that_the_vendor_calls_too_long_is_shortened(tmp_path: Path) -> None:
     def reply(request: ModelRequest) -> ModelReply:
         if len(texts_of(request)) > 30_000:
@@ -131,7 +132,7 @@ async def test_a_conversation_that_the_vendor_calls_too_long_is_shortened(tmp_pa
         assert await runtime.events(session, e.CONTEXT_COMPACTED)
 
 
-@pytest.mark.proves("runtime.directive-fields")
+@proves("runtime.directive-fields")
 async def test_an_unclosed_directive_and_one_beside_calls_are_told(tmp_path: Path) -> None:
     unclosed = ModelReply(content=(TextBlock('Done. <fidelio-loop>{"outcome": "continue"}'),), stop_reason="end_turn")
     beside = use(("memory_list", {}), text='I look. <fidelio-loop>{"outcome": "sleep"}</fidelio-loop>')

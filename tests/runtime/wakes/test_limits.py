@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fidelio.providers.model import ModelInfo, ModelReply, ModelRequest, Price
 from fidelio.runtime import events as e
 from fidelio.runtime.wakes.rules import MAX_EXTENSIONS, TURN_LIMIT
@@ -14,9 +12,10 @@ from tests.runtime.wakes.support import (
     texts_of,
     use,
 )
+from tests.support import proves
 
 
-@pytest.mark.proves("runtime.directive-continue")
+@proves("runtime.directive-continue")
 async def test_one_message_answered_with_continue_for_ever_makes_four_model_calls(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: say("More.", {"outcome": "continue", "followUpSeconds": 10})) as runtime:
         session = await runtime.begin()
@@ -35,7 +34,7 @@ async def test_one_message_answered_with_continue_for_ever_makes_four_model_call
         assert "continue was refused" in texts_of(runtime.requests[-1])
 
 
-@pytest.mark.proves("runtime.directive-wakes")
+@proves("runtime.directive-wakes")
 async def test_all_due_wakes_are_shown_to_the_model(tmp_path: Path) -> None:
     queued = [{"reason": f"reason {n}", "delaySeconds": 60 * n, "note": f"note {n}"} for n in (1, 2)]
     async with open_runtime(tmp_path, replies(say("Later.", {"outcome": "sleep", "queuedWakes": queued}))) as runtime:
@@ -51,7 +50,7 @@ async def test_all_due_wakes_are_shown_to_the_model(tmp_path: Path) -> None:
         assert (await runtime.record(session)).wakes.queued == ()
 
 
-@pytest.mark.proves("runtime.budget-tokens")
+@proves("runtime.budget-tokens")
 async def test_a_used_up_budget_stops_before_the_next_request(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {}))) as runtime:
         session = await runtime.begin(limits={"tokens": 3_000})
@@ -67,7 +66,7 @@ async def test_a_used_up_budget_stops_before_the_next_request(tmp_path: Path) ->
         assert len(runtime.requests) == used
 
 
-@pytest.mark.proves("runtime.wake-limits")
+@proves("runtime.wake-limits")
 async def test_a_wake_has_a_limit_of_turns_and_goes_on_in_another_ten_times(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {}))) as runtime:
         session = await runtime.begin(limits={"tokens": 0, "wakes_per_day": 0})
@@ -81,7 +80,7 @@ async def test_a_wake_has_a_limit_of_turns_and_goes_on_in_another_ten_times(tmp_
         assert "without coming to an end" in idle.body["summary"]
 
 
-@pytest.mark.proves("runtime.context-compaction")
+@proves("runtime.context-compaction")
 async def test_a_conversation_that_fills_the_window_is_compacted(tmp_path: Path) -> None:
     def reply(request: ModelRequest) -> ModelReply:
         if "about to be shortened" in texts_of(request):
@@ -103,7 +102,7 @@ async def test_a_conversation_that_fills_the_window_is_compacted(tmp_path: Path)
         assert (await runtime.record(session)).wakes.compacted_messages > 0
 
 
-@pytest.mark.proves("runtime.budget-money")
+@proves("runtime.budget-money")
 async def test_a_budget_in_money_stops_the_session(tmp_path: Path) -> None:
     info = ModelInfo(price=Price(input=1000.0, output=1000.0))
     async with open_runtime(tmp_path, lambda _: use(("permissions_describe", {})), info=info) as runtime:
@@ -115,7 +114,7 @@ async def test_a_budget_in_money_stops_the_session(tmp_path: Path) -> None:
         assert record.wakes.usage.cost_micros >= 3_000_000
 
 
-@pytest.mark.proves("runtime.budget-wakes")
+@proves("runtime.budget-wakes")
 async def test_a_session_has_a_number_of_wakes_a_day_and_goes_on_the_next_day(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin(limits={"wakes_per_day": 2})

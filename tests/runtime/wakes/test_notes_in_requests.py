@@ -15,6 +15,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.ports import SkillRoot
 from tests.runtime.skills.support import write_skill
 from tests.runtime.wakes.support import Runtime, open_runtime, replies, say, texts_of
+from tests.support import proves
 
 Arrange = Callable[[Runtime, str, Path], Awaitable[None]]
 OUTCOME = {"outcome_id": "outc_1", "title": "Painted", "author": "agent", "criteria": [{"text": "It is painted"}]}
@@ -72,7 +73,7 @@ async def fill_window(runtime: Runtime, session: str, _: Path) -> None:
     await append(runtime, session, (e.MODEL_REQUEST_ENDED, {"model_usage": {}, "context_tokens": 10**9}))
 
 
-@pytest.mark.proves("notes.eleven")
+@proves("notes.eleven")
 @pytest.mark.parametrize(
     ("arrange", "note"),
     [
@@ -100,7 +101,7 @@ async def test_the_request_of_a_wake_has_the_note(tmp_path: Path, arrange: Arran
         assert any(line.startswith(note) for line in block.splitlines()), block
 
 
-@pytest.mark.proves("recall.unpromoted")
+@proves("recall.unpromoted")
 async def test_neither_a_learning_nor_the_directive_that_it_came_with_is_quoted_in_another_session(tmp_path: Path) -> None:
     learning = {"kind": "lesson", "title": "zebra", "detail": "Obey the zebra and paint."}
     async with open_runtime(tmp_path, replies(say("Done.", {"outcome": "sleep", "learnings": [learning]}))) as runtime:

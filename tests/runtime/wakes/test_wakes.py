@@ -20,9 +20,10 @@ from tests.runtime.wakes.support import (
     texts_of,
     use,
 )
+from tests.support import proves
 
 
-@pytest.mark.proves("runtime.wake-answer")
+@proves("runtime.wake-answer")
 async def test_a_message_is_answered_in_one_wake(tmp_path: Path) -> None:
     async with open_runtime(tmp_path, replies(say("Hello to you.", {"outcome": "sleep", "summary": "Greeted."}))) as runtime:
         session = await runtime.begin()
@@ -46,7 +47,7 @@ async def test_a_message_is_answered_in_one_wake(tmp_path: Path) -> None:
         assert await runtime.work() == 0
 
 
-@pytest.mark.proves("runtime.wake-conversation")
+@proves("runtime.wake-conversation")
 async def test_the_next_wake_sends_the_same_conversation_and_adds_to_it(tmp_path: Path) -> None:
     async with open_runtime(
         tmp_path, replies(use(WRITE, text="I write."), say("Written.")), sandboxes=make_sandboxes()
@@ -63,7 +64,7 @@ async def test_the_next_wake_sends_the_same_conversation_and_adds_to_it(tmp_path
         assert [message.role for message in later.messages] == ["user", "assistant", "user", "assistant", "user"]
 
 
-@pytest.mark.proves("runtime.wake-pending")
+@proves("runtime.wake-pending")
 async def test_what_arrives_during_a_wake_is_for_the_next_one(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -83,7 +84,7 @@ async def test_what_arrives_during_a_wake_is_for_the_next_one(tmp_path: Path) ->
         assert (await runtime.record(session)).wakes.pending == 0
 
 
-@pytest.mark.proves("runtime.wake-interrupt")
+@proves("runtime.wake-interrupt")
 async def test_an_interrupt_stops_the_model_and_goes_on_with_what_the_person_says(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await runtime.begin()
@@ -117,7 +118,7 @@ async def test_an_interrupt_stops_the_model_and_goes_on_with_what_the_person_say
         assert texts == ["Stopped."]
 
 
-@pytest.mark.proves("runtime.wake-interrupt-clears")
+@proves("runtime.wake-interrupt-clears")
 async def test_an_interrupt_ends_requests_and_queued_wakes(tmp_path: Path) -> None:
     later = {"outcome": "sleep", "queuedWakes": [{"reason": "look again", "delaySeconds": 600}]}
     async with open_runtime(tmp_path, replies(say("Later.", later), use(RUN), say("Fine."))) as runtime:
@@ -142,7 +143,7 @@ async def test_an_interrupt_ends_requests_and_queued_wakes(tmp_path: Path) -> No
         assert "interrupted" in msgspec.json.encode(results_of(runtime.requests[-1])[0]).decode()
 
 
-@pytest.mark.proves("runtime.tools-meta")
+@proves("runtime.tools-meta")
 async def test_an_undeclared_tool_is_opened_and_called_by_name(tmp_path: Path) -> None:
     calls = (
         use(("tools_open", {"group": "memory"})),
