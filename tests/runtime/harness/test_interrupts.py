@@ -137,12 +137,12 @@ async def interrupt_while_thinking(runtime: Runtime, send: Callable[[str], Await
 
 @proves("runtime.wake-interrupt")
 async def test_an_interrupt_that_another_process_sends_stops_the_model(tmp_path: Path) -> None:
-    async with open_runtime(tmp_path) as runtime:
-        async with await open_ledger(str(runtime.context.home.ledger), clock=runtime.clock) as other:
-            service = RuntimeService(replace(runtime.context, ledger=other))
-            await interrupt_while_thinking(
-                runtime, lambda session: service.send(session, [INTERRUPT], by="person:test", channel="cli")
-            )
+    path = tmp_path / "shared.db"
+    async with open_runtime(tmp_path, ledger=str(path)) as runtime, await open_ledger(path, clock=runtime.clock) as other:
+        service = RuntimeService(replace(runtime.context, ledger=other))
+        await interrupt_while_thinking(
+            runtime, lambda session: service.send(session, [INTERRUPT], by="person:test", channel="cli")
+        )
 
 
 class BusyLedger:

@@ -14,13 +14,16 @@ from fidelio.ids import new_id
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, OnText, Provider, TokenUsage
-from fidelio.retry import cancel_tasks
+from fidelio.retry import TRANSIENT, cancel_tasks
 from fidelio.runtime import events as e
 
 FIRST_SECONDS = 0.5
 LONGEST_SECONDS = 30.0
 MAX_ATTEMPTS = 8
 MAX_RETRY_SECONDS = 240.0
+
+# The pause before a session is followed again after the ledger could not be read.
+_FOLLOW_SECONDS = 0.5
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -85,9 +88,14 @@ async def watch_interrupts(ledger: Ledger, session: str, *, after: int) -> Async
     interrupt = asyncio.Event()
 
     async def follow() -> None:
-        async for _ in ledger.follow(session, after=after, types=(e.USER_INTERRUPT, e.ENDED)):
-            interrupt.set()
-            return
+        while not interrupt.is_set():
+            try:
+                await anext(ledger.follow(session, after=after, types=(e.USER_INTERRUPT, e.ENDED)))
+            except TRANSIENT:
+                # A person who interrupts must not be missed because the database was busy once.
+                await asyncio.sleep(_FOLLOW_SECONDS)
+            else:
+                interrupt.set()
 
     task = asyncio.create_task(follow())
     try:
