@@ -25,6 +25,7 @@ from fidelio.runtime.reading import list_sessions, load_body
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.sandbox.levels import detect_level
 from fidelio.surfaces.cli.context import CliContext, escape_line, output_layout, print_line
+from fidelio.surfaces.cli.runtime.answers import Answer, Answers
 from fidelio.surfaces.cli.runtime.event_lines import EventLines
 from fidelio.surfaces.text import Layout
 
@@ -76,7 +77,7 @@ async def _show(application: Application, service: RuntimeService) -> None:
         print_line(f"The model is {_MODEL}, without a key. A check decides the outcome.", INDENT)
         await application.host_runtime()
         await service.send(session, [_OUTCOME], by=SCRIPTED, channel="cli")
-        await _follow(service, session)
+        await _follow(service, session, Answers(application, service, session, SCRIPTED))
         (outcome,) = (await service.load(session)).record.outcomes.outcomes
         print_line(describe_verdict(outcome), INDENT)
     print_line(f"The session {session} is ended, and its sandbox is closed.", INDENT)
@@ -92,7 +93,7 @@ async def _begin(service: RuntimeService) -> str:
     return await service.start_session(wanted)
 
 
-async def _follow(service: RuntimeService, session: str) -> None:
+async def _follow(service: RuntimeService, session: str, answers: Answers) -> None:
     """Print what happens, and allow what the agent asks for, until it has nothing more to do."""
     layout = output_layout()
     lines = EventLines(Layout(layout.width - len(INDENT), layout.encoding))
@@ -100,26 +101,19 @@ async def _follow(service: RuntimeService, session: str) -> None:
         for line in lines.render(event, await load_body(service.context, event)):
             click.echo(f"{INDENT}{line}")
         if event.type == e.STATUS_IDLE:
-            waiting = event.body.get("blockingEventIds") or ()
-            if not waiting:
+            if not event.body.get("blockingEventIds"):
                 return
-            for call in waiting:
-                await _allow(service, session, call)
+            await _allow(answers)
 
 
-async def _allow(service: RuntimeService, session: str, call: str) -> None:
-    """Show the question of a call, and allow it in the name of the script."""
-    record = (await service.load(session)).record
-    waiting = record.wakes.find_call(call)
-    if waiting is None:
-        return
-    request = await service.context.ledger.request(waiting.request)
-    print_line("? It waits for a person:", INDENT)
-    for line in output_layout().quote_text(request.question, INDENT):
-        click.echo(line)
-    print_line("You would answer with y in a chat, or in the inbox. Here the script allows it.", INDENT)
-    answer = {"type": e.USER_CONFIRMATION, "tool_use_id": call, "result": "allow"}
-    await service.send(session, [answer], by=SCRIPTED, channel="cli")
+async def _allow(answers: Answers) -> None:
+    """Show what the agent asks for, and allow it in the name of the script."""
+    for request in await answers.list_open():
+        print_line("? It waits for a person:", INDENT)
+        for line in output_layout().quote_text(request.question, INDENT):
+            click.echo(line)
+        print_line("You would answer with y in a chat, or in the inbox. Here the script allows it.", INDENT)
+        await answers.submit(request, Answer("allow"))
 
 
 def describe_verdict(outcome: Outcome) -> str:
