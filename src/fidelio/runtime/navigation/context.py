@@ -171,7 +171,7 @@ async def describe_context(call: ToolCall, arguments: SessionParameters, _: Prep
     session = await load_visible(call, arguments.sessionId)
     budget, is_own = await load_budget(call.context, session.id), session.id == call.session.id
     pressure = await load_pressure(call.context, session, call.tools)
-    reason = None if budget is not None else "No wake of this session has ended with an answer of its model yet, which is when it is measured."
+    reason = None if budget is not None else "It is measured when a wake ends with an answer of the model, and none has yet."
     return ToolResult(
         output={
             "sessionId": session.id,
