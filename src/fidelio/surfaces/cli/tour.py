@@ -59,13 +59,20 @@ def tour_command(cli: CliContext, as_json: bool) -> None:
     _print_workflows(library)
     _print_heading("The workflow hello as a drawing")
     _print_drawing(library)
+    session = run_async(_show_sessions(cli, application))
+    _print_heading("Commands to try next")
+    _print_next_commands(cli.program, session)
+
+
+async def _show_sessions(cli: CliContext, application: Application) -> str:
+    """Show a workflow session, whose id is returned, and an agent."""
+    # In one event loop: Ctrl-C between two of them would print warnings of Python.
     _print_heading("A session, recorded and verified")
-    recorded = run_async(_record_session(application))
+    recorded = await _record_session(application)
     _print_session(cli, recorded)
     _print_heading("An agent in a sandbox, asked and graded")
-    run_async(show_agent(cli, open_bundled(cli.settings)))
-    _print_heading("Commands to try next")
-    _print_next_commands(cli.program, recorded.verdict.session)
+    await show_agent(cli, open_bundled(cli.settings))
+    return recorded.verdict.session
 
 
 def _summary(application: Application, library: Library) -> dict[str, object]:
