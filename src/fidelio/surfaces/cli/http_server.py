@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import click
 import msgspec
+from starlette.routing import Route
 
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
@@ -29,6 +30,8 @@ from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
 from fidelio.surfaces.http.serving import open_listener, serve_http
 from fidelio.surfaces.http.token_file import ServerToken, load_token
+from fidelio.surfaces.http.v1.application import create_routes
+from fidelio.surfaces.http.v1.endpoint import ApiServices
 from fidelio.surfaces.mcp.dialects import DEFAULT, DIALECTS, TOOLSETS, endpoint_path, load_tools
 from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
@@ -94,7 +97,8 @@ def run_server(
                     await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
-            await _serve(settings, tools, address, token, welcome)
+            routes = create_routes(ApiServices(application, str(current_directory())))
+            await _serve(settings, tools, address, token, welcome, routes=routes)
 
     run_async(work())
 
@@ -142,6 +146,7 @@ async def _serve(
     companion: ServerTask,
     *,
     ends: bool = False,
+    routes: Sequence[Route] = (),
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     identity, states = make_identity(settings), make_request_states(settings)
@@ -150,6 +155,7 @@ async def _serve(
         bearer_token=token.value,
         allowed_hosts=[validate_host_name(name) for name in address.names],
         limits=settings.http,
+        routes=routes,
     )
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result, limits=settings.http))

@@ -18,10 +18,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fidelio.errors import Command, Hint, UsageProblem
+from fidelio.ids import new_id
 
 MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# Clients of the API read errors in a shape of their own.
+API_PREFIX = "/v1/"
 # Clients look for an authorization server here. There is none, and only 404 makes them use the token that they have.
 _WELL_KNOWN = "/.well-known/"
 # Without the path of the home, which is nobody's business who has no token.
@@ -60,6 +63,17 @@ def validate_token(token: str) -> str:
     return token
 
 
+_API_TYPES = {401: "authentication_error", 403: "permission_error"}
+
+
+def _shape_for_api(refusal: _Refusal) -> Response:
+    request_id = new_id("req_", 20)
+    error = {"type": _API_TYPES.get(refusal.status_code, "invalid_request_error"), "message": refusal.sentence}
+    headers = {"request-id": request_id, **refusal.extra}
+    body = {"type": "error", "error": error, "request_id": request_id}
+    return JSONResponse(body, status_code=refusal.status_code, headers=headers)
+
+
 class Guard:
     """Middleware. `open_paths` need no token, for health checks.
 
@@ -81,23 +95,25 @@ class Guard:
         self._open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._check_request(scope) if scope["type"] != "lifespan" else None
+        refusal: Response | None = self._check_request(scope) if scope["type"] != "lifespan" else None
+        if isinstance(refusal, _Refusal) and scope["path"].startswith(API_PREFIX):
+            refusal = _shape_for_api(refusal)
         app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
         await (refusal or app)(scope, receive, send)
 
-    def _check_request(self, scope: Scope) -> Response | None:
+    def _check_request(self, scope: Scope) -> _Refusal | None:
         headers = _read_headers(scope)
         if not self._is_allowed(_parse_host(b"//" + headers.get(b"host", b""))):
-            return _refuse(
+            return _Refusal(
                 421, "This Host is not served here. Name it with --allowed-host or FIDELIO_ALLOWED_HOSTS if it should be."
             )
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(_parse_host(origin)):
-            return _refuse(403, "Requests from this Origin are not served.")
+            return _Refusal(403, "Requests from this Origin are not served.")
         if scope["path"].startswith(_WELL_KNOWN):
-            return _refuse(404, "There is nothing here. This server needs no authorization server, only its token.")
+            return _Refusal(404, "There is nothing here. This server needs no authorization server, only its token.")
         if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
-            return _refuse(401, str(_UNAUTHORIZED), {"WWW-Authenticate": 'Bearer realm="fidelio"'})
+            return _Refusal(401, str(_UNAUTHORIZED), {"WWW-Authenticate": 'Bearer realm="fidelio"'})
         return None
 
     def _is_allowed(self, host: str) -> bool:
@@ -135,5 +151,9 @@ def _parse_host(address: bytes) -> str:
         return ""
 
 
-def _refuse(status: int, sentence: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+class _Refusal(JSONResponse):
+    """A request that is not let through."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__({"error": sentence}, status_code=status, headers=headers)
+        self.sentence, self.extra = sentence, headers or {}

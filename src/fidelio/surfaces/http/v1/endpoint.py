@@ -1,0 +1,158 @@
+"""Requests of the API: reading of path, query and body, who sent it, and the dispatch that turns errors into responses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from fidelio.app.application import Application
+from fidelio.errors import FidelioError
+from fidelio.ids import new_id
+from fidelio.processes.caller import PERSON
+from fidelio.runtime.service import RuntimeService
+from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
+from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, make_page
+
+T = TypeVar("T")
+MAX_BODY = 16 * 1024 * 1024
+# The actor of what a holder of the key does, and the channel by which it arrives.
+API_ACTOR, API_CHANNEL, RELAYED = "api", "api", "relayed"
+_LOG = logging.getLogger(__name__)
+
+
+class ApiServices:
+    """What the handlers of the API work with. `project`: the directory whose agents and sessions are served."""
+
+    def __init__(self, application: Application, project: str) -> None:
+        self.application, self.project = application, project
+        self.cursors = Cursors(application.keys())
+
+    async def runtime(self) -> RuntimeService:
+        return await self.application.runtime()
+
+    @property
+    def hidden(self) -> tuple[tuple[str, str], ...]:
+        """Directories that no response may name."""
+        return ((str(self.application.settings.home.path), "HOME"), (self.project, "PROJECT"))
+
+
+class ApiRequest:
+    """A request of the API, as handlers see it."""
+
+    def __init__(self, raw: Request, services: ApiServices, request_id: str) -> None:
+        self.raw, self.services, self.id = raw, services, request_id
+
+    def path(self, name: str) -> str:
+        return str(self.raw.path_params[name])
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.raw.query_params.get(name, default)
+
+    def queries(self, name: str) -> tuple[str, ...]:
+        """The values of a repeated parameter, such as `types[]`."""
+        return tuple(self.raw.query_params.getlist(name))
+
+    def flag(self, name: str) -> bool:
+        value = self.query(name, "false")
+        if value not in ("true", "false"):
+            raise ApiProblem(f"{name}: {value!r:.80} is neither true nor false.")
+        return value == "true"
+
+    def limit(self, default: int = DEFAULT_LIMIT, most: int = MAX_LIMIT) -> int:
+        text = self.query("limit") or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
+            raise ApiProblem(f"limit: {text!r:.80} is not a number from 1 to {most}.")
+        return int(text)
+
+    def cursor(self, list_: str) -> Any | None:
+        """The position at which the page begins; None for the first. `list_` names the list with its filters."""
+        cursor = self.query("page")
+        return self.services.cursors.decode(list_, cursor) if cursor else None
+
+    def page(self, list_: str, items: Iterable[Any], position: Any | None) -> dict[str, Any]:
+        """A page of a list. `position`: where the next page begins; None if there is none."""
+        next_page = None if position is None else self.services.cursors.encode(list_, position)
+        return make_page(list(items), next_page)
+
+    async def body(self, type_: type[T]) -> T:
+        """The JSON body, checked. An omitted body is an empty object. Raises 400 with the name of the field, or 413."""
+        content = await self._read()
+        try:
+            return msgspec.json.decode(content or b"{}", type=type_)
+        except msgspec.ValidationError as error:
+            raise ApiProblem(_name_field(str(error))) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiProblem("The body is not valid JSON.") from error
+
+    async def channel(self) -> str:
+        """How what this request says has arrived: as the key holder's own, or relayed by an agent of ours.
+
+        The key is the proof, whatever program sends it. Only a process that carries the mark of a run, or a request that names
+        one, is an agent: it found the key on this machine.
+        """
+        if read_agent_header(self.raw.headers) != PERSON:
+            return RELAYED
+        peer = await make_peer_lookup(self.raw.scope)()
+        return RELAYED if peer.run else API_CHANNEL
+
+    async def _read(self) -> bytes:
+        chunks, size = list[bytes](), 0
+        async for chunk in self.raw.stream():
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise ApiProblem(f"The body has more than {MAX_BODY} bytes.", status=413, type_="request_too_large")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+
+Handler = Callable[[ApiRequest], Awaitable[Any]]
+
+
+class ApiRoute(msgspec.Struct, frozen=True):
+    """A path with a handler for each method. A handler returns JSON, or a response of its own."""
+
+    path: str
+    handlers: Mapping[str, Handler]
+
+
+def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request], Awaitable[Response]]:
+    """The Starlette endpoint of a route. This is the outermost boundary: every error becomes a response here."""
+
+    async def answer(raw: Request) -> Response:
+        request = ApiRequest(raw, services, new_id("req_", 20))
+        handler = route.handlers.get(raw.method)
+        try:
+            if handler is None:
+                return _refuse_method(route, request)
+            result = await handler(request)
+        except FidelioError as error:
+            return render_error(error, request.id, services.hidden)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:  # noqa: BLE001  # outermost boundary: a request that fails must not end the server
+            _LOG.exception("Request %s of the API failed", request.id)
+            return make_error(500, "api_error", "An internal error occurred. The log of the server has it.", request.id)
+        response = result if isinstance(result, Response) else JSONResponse(result)
+        response.headers.setdefault("request-id", request.id)
+        return response
+
+    return answer
+
+
+def _refuse_method(route: ApiRoute, request: ApiRequest) -> Response:
+    allowed = ", ".join(sorted(route.handlers))
+    message = f"{request.raw.method} is not offered at this path. Use {allowed}."
+    return make_error(405, "invalid_request_error", message, request.id, {"Allow": allowed})
+
+
+def _name_field(message: str) -> str:
+    """The message of the decoder with the field first, as in `tools.0.name: Expected str`."""
+    text, _, where = message.partition(" - at `$")
+    field = where.rstrip("`").lstrip(".").replace("[", ".").replace("]", "")
+    return f"{field}: {text}" if field else text
