@@ -1,4 +1,4 @@
-"""Requests of the API: reading of path, query and body, who sent it, and the dispatch that turns errors into responses."""
+"""Requests of the API: reading of path, query and body, who sent it, and the dispatch that renders errors."""
 
 from __future__ import annotations
 

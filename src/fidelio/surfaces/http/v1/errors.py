@@ -73,7 +73,7 @@ def not_found(what: str, id_: str) -> ApiProblem:
 
 
 def render_error(error: FidelioError, request_id: str, hidden: Iterable[tuple[str, str]] = ()) -> JSONResponse:
-    """The response to a request that failed. `hidden`: directories of this machine, and what is said in their place."""
+    """The response to a request that failed. `hidden`: directories of this machine with the words that replace them."""
     status, type_, headers = classify(error)
     message = _hide(str(error.text), hidden)
     # 409 and 5xx are repeated by the clients; what a repetition cannot change says so.
