@@ -9,6 +9,10 @@ STARTED = "runtime.started"
 ENDED = "session.status_terminated"
 CONFIGURED = "runtime.configured"
 
+# A file or a memory store was given to a session, or taken away.
+RESOURCE_SET = "session.resource_set"
+RESOURCE_REMOVED = "session.resource_removed"
+
 TOOL_USE = "agent.tool_use"
 TOOL_RESULT = "agent.tool_result"
 
@@ -92,6 +96,8 @@ OUTCOME_DECIDED = "outcome.decided"
 # A person lets the next write of shared content pass, whatever the verdicts are.
 GATE_OVERRIDDEN = "outcome.gate_overridden"
 
+# A new version of the content of an object that a program created, such as a memory store.
+OBJECT_DEFINED = "object.defined"
 AGENT_DEFINED = "agent.defined"
 LEARNING_CAPTURED = "learning.captured"
 MEMORY_CHANGED = "memory.written"

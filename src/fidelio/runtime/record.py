@@ -6,7 +6,7 @@ staged drafts. Whole outputs and older commands are read from the events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -18,11 +18,12 @@ from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
+from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, read_resource
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
-from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryFold, MemoryRecord
-from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomeFold, OutcomesRecord
-from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotFold, SnapshotRecord
-from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeFold, WakeRecord
+from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryRecord
+from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomesRecord
+from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotRecord
+from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeRecord
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
@@ -112,6 +113,11 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     depth: int = 0
     root: str = ""
     is_archived: bool = False
+    archived_at: int = 0
+    # What the program that began it keeps with it, and the vaults and resources that it attached.
+    metadata: dict[str, str] = {}
+    vault_ids: tuple[str, ...] = ()
+    resources: tuple[SessionResource, ...] = ()
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
@@ -147,15 +153,19 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         budget=dict(body.get("budget", {})),
         depth=body.get("depth", 0),
         root=body.get("root", ""),
+        metadata=dict(body.get("metadata", {})),
+        vault_ids=tuple(body.get("vault_ids", ())),
+        resources=tuple(read_resource(item, event.time) for item in body.get("resources", ())),
     )
 
 
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
-    names = ("environment", "environment_version", "mount_mode", "mount_source", "agent_version", "model", "title")
+    names = ("environment", "environment_version", "mount_mode", "mount_source", "agent_version", "model", "title", "metadata")
     changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
-    if "vaults" in event.body:
-        changed["vaults"] = tuple(event.body["vaults"])
+    for name in ("vaults", "vault_ids"):
+        if name in event.body:
+            changed[name] = tuple(event.body[name])
     if "policies" in event.body:
         changed["policies"] = {**record.policies, **event.body["policies"]}
     if "budget" in event.body:
@@ -167,8 +177,8 @@ def _end(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
     return replace(record, status="terminated", approvals={})
 
 
-def _archive(record: RuntimeRecord, _: RecordEvent) -> RuntimeRecord:
-    return replace(record, is_archived=True)
+def _archive(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+    return replace(record, is_archived=True, archived_at=event.time)
 
 
 def _fork(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -259,32 +269,13 @@ def _in_shell(change: ShellFold) -> Fold:
     return fold_shell
 
 
-def _in_wakes(change: WakeFold) -> Fold:
-    def fold_wakes(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-        return replace(record, wakes=change(record.wakes, event))
+def _in_part(name: str, change: Callable[[Any, RecordEvent], Any]) -> Fold:
+    """The fold of the record that a fold of a part is."""
 
-    return fold_wakes
+    def fold_part(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
+        return replace(record, **{name: change(getattr(record, name), event)})
 
-
-def _in_outcomes(change: OutcomeFold) -> Fold:
-    def fold_outcomes(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-        return replace(record, outcomes=change(record.outcomes, event))
-
-    return fold_outcomes
-
-
-def _in_memory(change: MemoryFold) -> Fold:
-    def fold_memory(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-        return replace(record, memory=change(record.memory, event))
-
-    return fold_memory
-
-
-def _in_snapshots(change: SnapshotFold) -> Fold:
-    def fold_snapshots(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-        return replace(record, snapshots=change(record.snapshots, event))
-
-    return fold_snapshots
+    return fold_part
 
 
 def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
@@ -330,13 +321,17 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.STATUS_IDLE: _idle,
     e.STATUS_RESCHEDULED: _set_status("rescheduling"),
 }
+_PART_FOLDS: Mapping[str, Mapping[str, Callable[[Any, RecordEvent], Any]]] = {
+    "wakes": {**WAKE_FOLDS, **SHARED_WAKE_FOLDS},
+    "outcomes": OUTCOME_FOLDS,
+    "memory": MEMORY_FOLDS,
+    "resources": RESOURCE_FOLDS,
+    "snapshots": SNAPSHOT_FOLDS,
+}
 _FOLD_TABLES: tuple[dict[str, Fold], ...] = (
     _OWN_FOLDS,
     {type_: _in_shell(change) for type_, change in SHELL_FOLDS.items()},
-    {type_: _in_wakes(change) for type_, change in {**WAKE_FOLDS, **SHARED_WAKE_FOLDS}.items()},
-    {type_: _in_outcomes(change) for type_, change in OUTCOME_FOLDS.items()},
-    {type_: _in_memory(change) for type_, change in MEMORY_FOLDS.items()},
-    {type_: _in_snapshots(change) for type_, change in SNAPSHOT_FOLDS.items()},
+    *({type_: _in_part(name, change) for type_, change in folds.items()} for name, folds in _PART_FOLDS.items()),
 )
 # An event may change several parts, each by a fold of its own.
 _FOLDS: dict[str, tuple[Fold, ...]] = {
@@ -362,7 +357,7 @@ span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt
 extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
 messages outcome_id author max_iterations iteration status trend decision verdict criteria results
-snapshot_id files bytes removed is_live resumes
+snapshot_id files bytes removed is_live resumes vault_ids
 """
 
 

@@ -49,6 +49,10 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     depth: int = 0
     root: str = ""
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    vault_ids: tuple[str, ...] = ()
+    # Each with `id`, `type` and `content`; the caller has checked them.
+    resources: tuple[Mapping[str, Any], ...] = ()
 
 
 def session_namespace(project: str) -> str:
@@ -107,10 +111,20 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
         "budget": dict(request.budget),
         "depth": request.depth,
         "root": request.root,
+        **_describe_attachments(request),
         **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
     }
     create = NewSession(kind="runtime", namespace=session_namespace(request.project), name=request.name, parent=request.parent)
     return SessionPlan(new_session_id(), create, (NewEvent(type=e.STARTED, body=body),), directory)
+
+
+def _describe_attachments(request: NewAgentSession) -> dict[str, Any]:
+    attached = {
+        "metadata": dict(request.metadata),
+        "vault_ids": list(request.vault_ids),
+        "resources": [dict(resource) for resource in request.resources],
+    }
+    return {name: value for name, value in attached.items() if value}
 
 
 async def _find_environment(context: RuntimeContext, request: NewAgentSession, default: str) -> EnvironmentVersion:

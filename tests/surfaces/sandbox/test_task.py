@@ -15,7 +15,7 @@ from tests.support import proves
 from tests.surfaces.conftest import Fidelio
 from tests.surfaces.sandbox.conftest import Serve, ToolError, ToolsetClient
 
-# Without -B the second run could take the bytecode of the first: the edit keeps the size, and bytecode is compared by whole seconds.
+# Without -B the second run could take the bytecode of the first: the edit keeps the size, and times are compared by seconds.
 TEST = {"command": "python3 -B check.py", "cwd": "/workspace/project"}
 REQUEST = re.compile(r"^(r_\w+)", re.MULTILINE)
 
