@@ -62,6 +62,11 @@ class Home(NamedTuple):
         return self.path / "agents"
 
     @property
+    def http_address(self) -> Path:
+        """Where the page was served last."""
+        return self.path / "http-address"
+
+    @property
     def http_token(self) -> Path:
         """The token that HTTP clients must send."""
         return self.path / "http-token"

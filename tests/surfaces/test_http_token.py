@@ -83,7 +83,9 @@ async def test_without_the_token_there_is_health_and_nothing_else(environ: dict[
         replies = [await client.get(f"{address}{path}") for path in paths]
         refusal = await ask(f"{address}/mcp")
 
-    assert [reply.status_code for reply in replies] == [200, 404, 404, 401]
+    # What is not for programs is the web page, which leads to signing in.
+    assert [reply.status_code for reply in replies] == [200, 404, 404, 303]
+    assert replies[3].headers["location"] == "/sign-in?next=%2Fother"
     assert "`fidelio up` prints the header" in refusal.json()["error"]
     assert refusal.headers["WWW-Authenticate"].startswith("Bearer")
 

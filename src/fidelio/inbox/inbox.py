@@ -51,6 +51,10 @@ class Inbox:
         """Read a page of requests, of a session or of all; `state` None selects all states."""
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
+    async def find(self, request: str) -> Request:
+        """The request with this id; raises `RequestNotFound`."""
+        return await self._ledger.request(request)
+
     async def find_mismatch(self, request: Request) -> str:
         """Say how a request differs from its event; empty if it does not."""
         try:

@@ -34,6 +34,7 @@ COMMANDS = {
     "list": ("listing", "List the workflows on the search path."),
     "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
     "new": ("new", "Write a small workflow NAME, to be changed into your own."),
+    "open": ("serve", "Print a one-time link that signs a browser in to the page."),
     "redact": ("record", "Erase what events of SESSION contain, for good."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),

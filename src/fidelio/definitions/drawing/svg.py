@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from xml.sax.saxutils import escape
 
@@ -23,6 +23,7 @@ _HEADING = 19.0
 _LEGEND_ROW = 40.0
 _LEAST_WIDTH = 360.0
 MAX_LINES = 1_500
+NO_MARKS: Mapping[str, str] = {}
 _LEGEND = {
     Link.NEXT: "goes on",
     Link.CONDITION: "on a condition",
@@ -33,7 +34,8 @@ _LEGEND = {
 _ILLEGAL_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def draw_svg(graph: Graph) -> str:
+def draw_svg(graph: Graph, *, marks: Mapping[str, str] = NO_MARKS, styled: bool = True) -> str:
+    """Draw a graph. `marks` adds a class to nodes, by their ids. Without `styled`, the page brings `render_stylesheet`."""
     graph = _limit_edges(graph)
     picture = compute_layout(graph)
     content = picture.bounds.right - picture.bounds.left
@@ -43,12 +45,12 @@ def draw_svg(graph: Graph) -> str:
     legend = top + picture.bounds.bottom - picture.bounds.top + _LEGEND_ROW
     shift = f"translate({fmt((width - content) / 2 - picture.bounds.left)} {fmt(top - picture.bounds.top)})"
     elements = [
-        *_render_opening(graph, width, legend + _MARGIN),
+        *_render_opening(graph, width, legend + _MARGIN, styled=styled),
         *heading,
         f'<g transform="{shift}">',
         *(_render_line(line.edge.link, line.path) for line in picture.lines),
         *(text for line in picture.lines if line.label for text in _render_label(line, line.label)),
-        *(text for box in picture.boxes for text in _render_box(box)),
+        *(text for box in picture.boxes for text in _render_box(box, marks.get(box.node.id, ""))),
         "</g>",
         *_render_legend(graph, legend),
         "</svg>",
@@ -75,7 +77,7 @@ def _escape_text(value: str) -> str:
     return escape(_ILLEGAL_IN_XML.sub(" ", value))
 
 
-def _render_opening(graph: Graph, width: float, height: float) -> Iterator[str]:
+def _render_opening(graph: Graph, width: float, height: float, *, styled: bool) -> Iterator[str]:
     key = re.sub(r"[^a-z0-9]+", "-", graph.title.lower()).strip("-") or "workflow"
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fidelio-drawing" role="img" width="{fmt(width)}" '
@@ -84,7 +86,8 @@ def _render_opening(graph: Graph, width: float, height: float) -> Iterator[str]:
     )
     yield f'<title id="{key}-title">{_escape_text(graph.title)}</title>'
     yield f'<desc id="{key}-desc">{_escape_text(_describe_graph(graph))}</desc>'
-    yield f"<style>\n{_render_stylesheet()}\n</style>"
+    if styled:
+        yield f"<style>\n{render_stylesheet()}\n</style>"
     yield "<defs>"
     for link in Link:
         yield (
@@ -140,8 +143,9 @@ def _render_centred(x: float, y: float, text: str, attributes: str) -> str:
     return f'<text x="{fmt(x)}" y="{fmt(y)}" text-anchor="middle" {attributes}>{_escape_text(text)}</text>'
 
 
-def _render_box(box: Box) -> Iterator[str]:
+def _render_box(box: Box, mark: str) -> Iterator[str]:
     flawed = " flawed" if box.node.warning and box.node.shape is not Shape.MISSING else ""
+    flawed += f" {mark}" if mark else ""
     rect, (x, _) = box.rect, box.rect.middle
     height = rect.bottom - rect.top
     yield f'<g class="node {box.node.shape}{flawed}">'
@@ -250,7 +254,8 @@ _COLOUR_RULES = {
 }
 
 
-def _render_stylesheet() -> str:
+def render_stylesheet() -> str:
+    """The style of all drawings."""
     light, dark = ({str(name): variants[number] for name, variants in _COLOURS.items()} for number in range(2))
     rules = [*_render_rules(_SIZE_RULES, {}), *_render_rules(_COLOUR_RULES, light)]
     in_the_dark = "\n".join(f"  {rule}" for rule in _render_rules(_COLOUR_RULES, dark))

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
@@ -37,6 +38,9 @@ from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
+from fidelio.surfaces.web.access import make_link, note_address
+from fidelio.surfaces.web.application import create_pages
+from fidelio.surfaces.web.pages import PageServices
 
 ServerTask = Callable[[str], Awaitable[None]]
 
@@ -92,13 +96,18 @@ def run_server(
             await application.host_runtime()
 
             async def welcome(url: str) -> None:
+                note_address(settings.home, url)
                 _print_welcome(url, cli.program, token)
+                click.echo(f"  your browser: {make_link(application.keys(), url)}")
+                click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
                 if demo:
                     await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
-            routes = create_routes(ApiServices(application, str(current_directory())))
-            await _serve(settings, tools, address, token, welcome, routes=routes)
+            project = str(current_directory())
+            routes = create_routes(ApiServices(application, project))
+            pages = create_pages(PageServices(application, project))
+            await _serve(settings, tools, address, token, welcome, routes=routes, pages=pages)
 
     run_async(work())
 
@@ -147,6 +156,7 @@ async def _serve(
     *,
     ends: bool = False,
     routes: Sequence[Route] = (),
+    pages: ASGIApp | None = None,
 ) -> None:
     """Serve, and call `companion` with the URL once the server listens. `ends`: the server ends when it returns."""
     identity, states = make_identity(settings), make_request_states(settings)
@@ -156,6 +166,7 @@ async def _serve(
         allowed_hosts=[validate_host_name(name) for name in address.names],
         limits=settings.http,
         routes=routes,
+        pages=pages,
     )
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server_task = asyncio.create_task(serve_http(web, address.host, address.port, ready=url.set_result, limits=settings.http))
@@ -195,8 +206,7 @@ def _print_welcome(url: str, program: str, token: ServerToken) -> None:
     click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
     click.echo(f"  sandbox:      {url}/mcp/sandbox?session=NAME gives an agent files and a shell in a sandbox")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
-    click.echo(f"  your inbox:   {program} inbox --watch")
-    click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
+    click.echo(f"  your inbox:   {program} inbox --watch, or the page; `{program} open` prints a new link to it")
 
 
 async def run_demo(application: Application, address: str, *, token: str, person: str | None, program: str) -> None:

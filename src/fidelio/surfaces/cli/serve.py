@@ -7,11 +7,14 @@ from typing import Any
 
 import click
 
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
+from fidelio.inbox import require_person
 from fidelio.surfaces.cli.anchor_options import schedule_options
-from fidelio.surfaces.cli.context import CliContext, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, json_option, print_json, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
+from fidelio.surfaces.web.access import make_link, read_address
+from fidelio.tokens.keyring import open_keys
 
 PORT = 7333
 
@@ -100,6 +103,26 @@ def up_command(
     schedule = serving.pop("schedule")
     options = McpOptions(home=cli.home, **serving)
     run_server(cli, options, address, demo=demo, any_port=demo and port is None, schedule=schedule)
+
+
+@click.command("open")
+@click.option("--url", metavar="URL", help="Where the page is served (default: by the last `fidelio up`).")
+@json_option
+@with_cli_context
+def open_command(cli: CliContext, url: str | None, as_json: bool) -> None:
+    """Print a link to the page that signs a browser in. It works once, for ten minutes.
+
+    Only a person may use the page, so an agent cannot print one.
+    """
+    require_person()
+    address = (url or read_address(cli.settings.home)).rstrip("/")
+    if not address:
+        raise UsageProblem("No page was served for this home yet.", remedy=Hint("Start the server with ", Command("up"), "."))
+    link = make_link(open_keys(cli.settings.home.keys), address)
+    if as_json:
+        print_json({"url": link})
+    else:
+        click.echo(link)
 
 
 @click.command("demo")

@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fidelio.settings import HttpLimits
 from fidelio.surfaces.http.guard import Guard, validate_token
@@ -40,10 +40,12 @@ def create_app(
     bearer_token: str | None = None,
     allowed_hosts: Iterable[str] = (),
     routes: Iterable[Route] = (),
+    pages: ASGIApp | None = None,
     prepare: Callable[[Server[Any]], None] | None = None,
     limits: HttpLimits | None = None,
 ) -> Starlette:
-    """Build the application. `prepare` may extend each server of the SDK before it serves; `routes` are further pages."""
+    """Build the application. `prepare` may extend each server of the SDK before it serves; `routes` are further
+    paths for programs, `pages` is the web page."""
     token = validate_token(bearer_token) if bearer_token else None
     limits = limits or HttpLimits()
     budget = BodyBudget(limits.body_megabytes * 1024 * 1024)
@@ -56,7 +58,7 @@ def create_app(
     app = Starlette(
         # The guard dispatches to the endpoints itself; these routes serve paths with a trailing slash.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _check_health), *routes],
-        middleware=[Middleware(Guard, token, tuple(allowed_hosts), (HEALTH,), endpoints)],
+        middleware=[Middleware(Guard, token, tuple(allowed_hosts), (HEALTH,), endpoints, pages)],
         lifespan=_lifespan(endpoints.values()),
     )
     app.state.has_token = bool(token)

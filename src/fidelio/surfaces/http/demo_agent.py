@@ -66,10 +66,10 @@ class DemoAgent:
         """Work from the answer to the end, along the transitions that hold."""
         await self._call("resume_checkpoint", variables={"project_name": self._project} if self._project else {})
         reports = [_make_report("look", LOOK_OUTPUT), _make_report("ask", QUESTION_OUTPUT)]
-        status = await self._status()
+        status = await self.read_status()
         while (target := _find_transition(status)) != END:
             await self._call("next_activity", activity_id=target, step_manifest=reports)
-            status = await self._status()
+            status = await self.read_status()
             reports = await self._report_steps(status["variables"])
         await self._call("next_activity", activity_id=END, step_manifest=reports)
 
@@ -78,7 +78,7 @@ class DemoAgent:
         activity = parse_activity(await self._call("get_activity"))
         return [_make_report(step.id, SKIPPED_OUTPUT) for step in activity.steps if applies(step, variables)]
 
-    async def _status(self) -> dict[str, Any]:
+    async def read_status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads(await self._call("get_workflow_status"))
         return status
 

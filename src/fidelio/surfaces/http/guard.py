@@ -27,6 +27,8 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 API_PREFIX = "/v1/"
 # Clients look for an authorization server here. There is none, and only 404 makes them use the token that they have.
 _WELL_KNOWN = "/.well-known/"
+# Paths of programs, which send the token; all others are pages.
+_FOR_PROGRAMS = ("/mcp", API_PREFIX)
 # Without the path of the home, which is nobody's business who has no token.
 _UNAUTHORIZED = Hint(
     "A token is needed, as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`. ",
@@ -77,7 +79,8 @@ def _shape_for_api(refusal: _Refusal) -> Response:
 class Guard:
     """Middleware. `open_paths` need no token, for health checks.
 
-    Requests for `endpoints`, nearly all of them, go there directly and not through the router of `app`.
+    Requests for `endpoints`, nearly all of them, go there directly and not through the router of `app`. With `pages`, whatever
+    is not for programs goes to the web page, which checks by itself who is signed in.
     """
 
     def __init__(
@@ -87,9 +90,11 @@ class Guard:
         hosts: Iterable[str] = (),
         open_paths: Iterable[str] = (),
         endpoints: Mapping[str, ASGIApp] | None = None,
+        pages: ASGIApp | None = None,
     ) -> None:
         self._app = app
         self._endpoints = endpoints or {}
+        self._pages = pages
         self._token = token.encode() if token else None
         self._hosts = {host.lower() for host in hosts} | ({socket.gethostname().lower()} if token else set())
         self._open_paths = frozenset(open_paths)
@@ -99,7 +104,14 @@ class Guard:
         if isinstance(refusal, _Refusal) and scope["path"].startswith(API_PREFIX):
             refusal = _shape_for_api(refusal)
         app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
+        if self._pages is not None and self._is_page(scope):
+            app = self._pages
         await (refusal or app)(scope, receive, send)
+
+    def _is_page(self, scope: Scope) -> bool:
+        """Whether a request is for the web page, not for a program."""
+        is_http = self._pages is not None and scope["type"] == "http"
+        return is_http and scope["path"] not in self._open_paths and not scope["path"].startswith(_FOR_PROGRAMS)
 
     def _check_request(self, scope: Scope) -> _Refusal | None:
         headers = _read_headers(scope)
@@ -112,7 +124,8 @@ class Guard:
             return _Refusal(403, "Requests from this Origin are not served.")
         if scope["path"].startswith(_WELL_KNOWN):
             return _Refusal(404, "There is nothing here. This server needs no authorization server, only its token.")
-        if self._token is not None and scope["path"] not in self._open_paths and not self._has_token(headers):
+        is_open = scope["path"] in self._open_paths or self._is_page(scope)
+        if self._token is not None and not is_open and not self._has_token(headers):
             return _Refusal(401, str(_UNAUTHORIZED), {"WWW-Authenticate": 'Bearer realm="fidelio"'})
         return None
 

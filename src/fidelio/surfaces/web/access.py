@@ -1,0 +1,113 @@
+"""Signing in to the web page: links that work once, the cookies that they are exchanged for, and tokens for forms.
+
+A link is printed in a terminal and works once, for ten minutes. Which links were used is known only to this process, so a link
+that is older than the process is refused too. The cookie is bound to this browser by its random id; a form carries a token that
+is derived from the same id, so a page of another origin cannot make one up.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from fidelio.clock import Clock, now_ms
+from fidelio.errors import TokenError
+from fidelio.home import Home
+from fidelio.ids import new_id
+from fidelio.tokens.keyring import KeyRing
+from fidelio.tokens.seal import Seal
+
+SIGN_IN_PATH = "/sign-in"
+LINK_MS = 10 * 60 * 1000
+VISIT_MS = 7 * 24 * 60 * 60 * 1000
+# Links and visits of one process; beyond that the oldest is forgotten, which its age refuses anyway.
+_MOST_USED = 10_000
+_ADDRESS = re.compile(r"http://[A-Za-z0-9.:\[\]-]{1,300}")
+_LINK, _VISIT, _FORM = "web-link", "web-visit", "web-form"
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    """A browser that is signed in. `form_token` must come with every change."""
+
+    id: str
+    form_token: str
+
+
+class SignIn:
+    """Creates and checks links, cookies and tokens of forms."""
+
+    def __init__(self, keys: KeyRing, clock: Clock = now_ms) -> None:
+        self._clock = clock
+        self._links, self._visits, self._forms = Seal(keys, _LINK), Seal(keys, _VISIT), Seal(keys, _FORM)
+        self._started_at = clock()
+        self._used: dict[str, None] = {}
+
+    def redeem(self, link: str) -> str | None:
+        """The cookie for a link that is genuine, fresh and unused; None for any other."""
+        payload = self._read(self._links, link)
+        name, created_at = payload.get("id"), payload.get("at")
+        if not isinstance(name, str) or not isinstance(created_at, int):
+            return None
+        if name in self._used or created_at < self._started_at:
+            return None
+        self._remember(name)
+        return self._visits.seal({"id": new_id("", 20)}, expires=self._clock() + VISIT_MS)
+
+    def read_cookie(self, cookie: str) -> Visitor | None:
+        """The browser that a cookie belongs to; None if it is not signed in."""
+        name = self._read(self._visits, cookie).get("id") if cookie else None
+        if not isinstance(name, str) or name in self._used:
+            return None
+        return Visitor(name, self._forms.seal({"id": name}))
+
+    def accepts_form(self, visitor: Visitor, token: str) -> bool:
+        """Whether a token of a form was made for this browser."""
+        name = self._read(self._forms, token).get("id") if token else None
+        return isinstance(name, str) and hmac.compare_digest(name, visitor.id)
+
+    def end_visit(self, visitor: Visitor) -> None:
+        """Sign a browser out: its cookie is refused by this process from now on."""
+        self._remember(visitor.id)
+
+    def _remember(self, name: str) -> None:
+        self._used[name] = None
+        if len(self._used) > _MOST_USED:
+            del self._used[next(iter(self._used))]
+
+    def _read(self, seal: Seal, token: str) -> dict[str, Any]:
+        try:
+            return seal.open(token, now=self._clock())
+        except TokenError:
+            return {}
+
+
+def make_link(keys: KeyRing, base: str, target: str = "/", *, clock: Clock = now_ms) -> str:
+    """An address that signs a browser in once and shows `target`."""
+    now = clock()
+    key = Seal(keys, _LINK).seal({"id": new_id("", 20), "at": now}, expires=now + LINK_MS)
+    query = {"key": key, **({"next": target} if target != "/" else {})}
+    return f"{base}{SIGN_IN_PATH}?{urlencode(query)}"
+
+
+def note_address(home: Home, address: str) -> None:
+    """Remember where the page is served, for `fidelio open`. The newest server counts."""
+    home.ensure().http_address.write_text(f"{address}\n", "ascii")
+
+
+def read_address(home: Home) -> str:
+    """Where the page of a home was served last; empty if it never was, or the file holds something else."""
+    try:
+        address = home.http_address.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return address if _ADDRESS.fullmatch(address) else ""
+
+
+def choose_target(target: str) -> str:
+    """Where to go after signing in: a path of this server, never another origin."""
+    is_path = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_path and "\\" not in target else "/"

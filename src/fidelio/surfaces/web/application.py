@@ -1,0 +1,142 @@
+"""The routes of the web page, signing in, static files and the headers that every response carries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from itertools import chain
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fidelio.surfaces.web.access import SIGN_IN_PATH, VISIT_MS, choose_target
+from fidelio.surfaces.web.inbox import ROUTES as INBOX_ROUTES
+from fidelio.surfaces.web.live import MAX_STREAMS
+from fidelio.surfaces.web.pages import (
+    PageContent,
+    PageRequest,
+    PageRoute,
+    PageServices,
+    Redirect,
+    Result,
+    cookie_name,
+    make_route,
+)
+from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
+from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
+from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
+
+_YEAR = 365 * 24 * 60 * 60
+# Only what this server sends may run or be shown, nothing inline; no other page may frame it.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not `no-referrer`: browsers would then send forms with the origin `null`.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+def create_pages(services: PageServices) -> Starlette:
+    """The ASGI application of the page. The caller checks Host and Origin before it."""
+    own = PageRoute(path="/live", show=_stream), PageRoute(path="/sign-out", change=_sign_out), PageRoute(path="/", show=_begin)
+    return Starlette(
+        routes=[
+            Route(SIGN_IN_PATH, _make_sign_in(services), methods=["GET", "POST"]),
+            Route("/static/{name:path}", _serve_static),
+            *(make_route(route, services) for route in chain(own, INBOX_ROUTES, SESSION_ROUTES, WORKFLOW_ROUTES)),
+            make_route(PageRoute(path="/{rest:path}", show=_miss), services),
+        ],
+        middleware=[Middleware(SecureHeaders)],
+    )
+
+
+class SecureHeaders:
+    """Middleware. Adds the headers that keep other pages and foreign text from doing anything here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                more = [*_HEADERS, *([] if b"cache-control" in present else [(b"cache-control", b"no-store")])]
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def _make_sign_in(services: PageServices) -> Callable[[Request], Awaitable[Response]]:
+    async def sign_in(raw: Request) -> Response:
+        target = choose_target(raw.query_params.get("next", "/"))
+        cookie = services.sign_in.redeem(key) if (key := raw.query_params.get("key", "")) else None
+        if cookie is not None:
+            response = RedirectResponse(target, status_code=HTTPStatus.SEE_OTHER)
+            _set_cookie(response, raw, cookie)
+            return response
+        values = {"was_refused": bool(key), "target": target, "program": services.application.program}
+        status = HTTPStatus.FORBIDDEN if key else HTTPStatus.UNAUTHORIZED
+        return HTMLResponse(services.renderer.render("sign_in.html", values), status_code=status)
+
+    return sign_in
+
+
+def _set_cookie(response: Response, raw: Request, value: str) -> None:
+    response.set_cookie(
+        cookie_name(raw),
+        value,
+        max_age=VISIT_MS // 1000,
+        path="/",
+        secure=raw.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+async def _sign_out(request: PageRequest) -> Result:
+    request.services.sign_in.end_visit(request.visitor)
+    response = RedirectResponse(SIGN_IN_PATH, status_code=HTTPStatus.SEE_OTHER)
+    response.delete_cookie(cookie_name(request.raw), path="/")
+    return response
+
+
+async def _begin(request: PageRequest) -> Result:
+    """The inbox while something waits, else what runs."""
+    waiting = (await (await request.services.inbox()).list_requests(limit=1)).items
+    return Redirect("/inbox" if waiting else "/sessions")
+
+
+async def _stream(request: PageRequest) -> Result:
+    text = request.raw.headers.get("last-event-id") or request.query("after", "0")
+    after = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    if not request.services.watcher.has_room:
+        return PlainTextResponse(f"More than {MAX_STREAMS} pages are open.", status_code=503, headers={"Retry-After": "30"})
+    messages: AsyncIterator[bytes] = request.services.watcher.follow(after)
+    return StreamingResponse(messages, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def _miss(request: PageRequest) -> Result:
+    address = request.raw.url.path[:200]
+    values = {"sentence": f"There is no page {address}.", "remedy": "The menu lists what there is.", "code": "not-found"}
+    return PageContent("error.html", values, HTTPStatus.NOT_FOUND)
+
+
+async def _serve_static(raw: Request) -> Response:
+    name = raw.path_params["name"]
+    content = read_static(name)
+    if content is None:
+        return PlainTextResponse("Not found.", status_code=HTTPStatus.NOT_FOUND)
+    headers = {"Cache-Control": f"public, max-age={_YEAR}, immutable"}
+    return Response(content, media_type=STATIC_FILES[name], headers=headers)

@@ -1,0 +1,86 @@
+"""Live updates of the page: a watcher of the ledger in each process tells every open page that something has changed.
+
+A message carries only the position of the newest event; the page then reads itself again. So a page that was away, also while
+the server was restarted, misses nothing and shows nothing twice: it asks for the present state. Nothing polls: the watcher
+sleeps until the ledger changes, however many pages are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+from fidelio.app.records import Records
+
+# A comment keeps the connection open through proxies.
+KEEP_ALIVE_SECONDS = 25.0
+# A busy ledger commits hundreds of times a second; a person does not need a page that often.
+QUIET_SECONDS = 0.05
+WAIT_SECONDS = 30.0
+MAX_STREAMS = 256
+
+
+class Watcher:
+    """Knows the newest position of the ledger and wakes those who wait for a newer position."""
+
+    def __init__(self, open_records: Callable[[], Awaitable[Records]]) -> None:
+        self._open_records = open_records
+        self._position = 0
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._streams = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another page can have a stream."""
+        return self._streams < MAX_STREAMS
+
+    async def follow(self, after: int) -> AsyncIterator[bytes]:
+        """Server-sent messages for a page, beginning at once if it shows an older state. Ends with the connection."""
+        self._streams += 1
+        try:
+            self._start()
+            yield b"retry: 500\n\n"
+            while True:
+                position = await self._wait(after)
+                yield b": still here\n\n" if position == after else _render(position)
+                after = position
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._stop()
+
+    async def _wait(self, after: int) -> int:
+        """The newest position as soon as it is beyond `after`, or `after` when it is time for a sign of life."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS), self._changed:
+                await self._changed.wait_for(lambda: self._position > after)
+                return self._position
+        return after
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _watch(self) -> None:
+        records = await self._open_records()
+        position = await records.wait(after=0, timeout=0)
+        while True:
+            async with self._changed:
+                self._position = position
+                self._changed.notify_all()
+            newest = await records.wait(after=position, timeout=WAIT_SECONDS)
+            if newest > position:
+                # Commits that follow at once are shown together.
+                await asyncio.sleep(QUIET_SECONDS)
+            position = newest
+
+
+def _render(position: int) -> bytes:
+    return f"id: {position}\nevent: changed\ndata: {position}\n\n".encode()

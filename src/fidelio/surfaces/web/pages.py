@@ -1,0 +1,215 @@
+"""Requests for pages: who is signed in, whether a change was really made by them, and the dispatch that renders errors.
+
+Every change is a POST with the form token of the browser, from a page of this server. What agents wrote is only ever text, so
+nothing of theirs can make a browser send one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from fidelio.app.application import Application
+from fidelio.app.records import Records
+from fidelio.errors import FidelioError, LedgerBusy, PersonNeeded, RequestClosed, RequestNotFound, SessionNotFound, UsageProblem
+from fidelio.inbox import Inbox, require_person
+from fidelio.processes.caller import PERSON
+from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor
+from fidelio.surfaces.web.live import Watcher
+from fidelio.surfaces.web.rendering import Renderer
+
+MAX_FORM = 256 * 1024
+_LOG = logging.getLogger(__name__)
+# By class, the most special first. Everything else is a fault of the server.
+_STATUS: tuple[tuple[type[FidelioError], HTTPStatus], ...] = (
+    (SessionNotFound, HTTPStatus.NOT_FOUND),
+    (RequestNotFound, HTTPStatus.NOT_FOUND),
+    (RequestClosed, HTTPStatus.CONFLICT),
+    (PersonNeeded, HTTPStatus.FORBIDDEN),
+    (UsageProblem, HTTPStatus.BAD_REQUEST),
+    (LedgerBusy, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class PageServices:
+    """What the handlers of pages work with. `project`: the directory in which new runs begin."""
+
+    def __init__(self, application: Application, project: str) -> None:
+        self.application, self.project = application, project
+        self.sign_in = SignIn(application.keys())
+        self.watcher = Watcher(application.records)
+        self.renderer = Renderer()
+
+    async def records(self) -> Records:
+        return await self.application.records()
+
+    async def inbox(self) -> Inbox:
+        return await self.application.inbox()
+
+
+class PageContent(msgspec.Struct, frozen=True):
+    """A page to render: the template and its values."""
+
+    template: str
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    status: int = 200
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """What the browser should show after a change."""
+
+    target: str
+
+
+class PageRequest:
+    """A request of a browser that is signed in."""
+
+    def __init__(self, raw: Request, services: PageServices, visitor: Visitor) -> None:
+        self.raw, self.services, self.visitor = raw, services, visitor
+        # The newest event before the values of the page were read: what comes later makes the page read itself again.
+        self.position = 0
+        self.fields: dict[str, str] = {}
+
+    def path(self, name: str) -> str:
+        return str(self.raw.path_params[name])
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.raw.query_params.get(name, default)
+
+    async def read_form(self) -> dict[str, str]:
+        """The fields of a form, up to a limit of bytes."""
+        content = b""
+        async for chunk in self.raw.stream():
+            content += chunk
+            if len(content) > MAX_FORM:
+                raise UsageProblem(f"The form has more than {MAX_FORM:,} bytes.", remedy="Shorten the text.")
+        try:
+            return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=200))
+        except ValueError as error:
+            raise UsageProblem("The form cannot be read.", remedy="Load the page again.") from error
+
+    async def require_person(self) -> str:
+        """The name of the person at the browser. Raises `UsageProblem` if an agent sent the request, or runs this server."""
+        peer = await make_peer_lookup(self.raw.scope)()
+        if peer.is_agent or read_agent_header(self.raw.headers) != PERSON:
+            raise UsageProblem(
+                "An agent sent this request, and only a person may do this.", remedy="Open the page in your own browser."
+            )
+        return require_person()
+
+
+Result: TypeAlias = PageContent | Redirect | Response
+Handler = Callable[[PageRequest], Awaitable[Result]]
+
+
+class PageRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """A path with the handler that shows it, and the handler of its form."""
+
+    path: str
+    show: Handler | None = None
+    change: Handler | None = None
+
+
+def make_route(route: PageRoute, services: PageServices) -> Route:
+    """The Starlette route. This is the outermost boundary: every error becomes a page here."""
+    shown = {method: route.show for method in ("GET", "HEAD") if route.show is not None}
+    handlers = {**shown, **({"POST": route.change} if route.change is not None else {})}
+
+    async def answer(raw: Request) -> Response:
+        visitor = services.sign_in.read_cookie(raw.cookies.get(cookie_name(raw), ""))
+        if visitor is None:
+            return _ask_to_sign_in(raw)
+        request = PageRequest(raw, services, visitor)
+        try:
+            handler = handlers[raw.method]
+            request.position = await (await services.records()).wait(after=0, timeout=0)
+            if raw.method == "POST":
+                await _check_change(request)
+            return await _render(await handler(request), request)
+        except FidelioError as error:
+            return await _render(_describe_error(error), request)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:  # noqa: BLE001  # outermost boundary: a page that fails must not end the server
+            _LOG.exception("A page failed: %s", route.path)
+            return await _render(_INTERNAL, request)
+
+    return Route(route.path, answer, methods=list(handlers))
+
+
+def cookie_name(raw: Request) -> str:
+    """Browsers share cookies between ports, and another server of this machine has other keys."""
+    return f"fidelio-{raw.url.port or raw.url.scheme}"
+
+
+def _ask_to_sign_in(raw: Request) -> Response:
+    if raw.method == "POST" or raw.headers.get("hx-request"):
+        return Response("Sign in again.", status_code=HTTPStatus.UNAUTHORIZED)
+    target = raw.url.path + (f"?{raw.url.query}" if raw.url.query else "")
+    return RedirectResponse(f"{SIGN_IN_PATH}?{urlencode({'next': target})}", status_code=HTTPStatus.SEE_OTHER)
+
+
+async def _check_change(request: PageRequest) -> None:
+    """Refuse a change that did not come from a form of this server, in this browser."""
+    headers = request.raw.headers
+    site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
+    is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    if site not in ("same-origin", "none") or not is_own:
+        raise _Forbidden("This change was sent by a page of another origin.", remedy="Make it here, on a page of Fidelio.")
+    fields = await request.read_form()
+    if not request.services.sign_in.accepts_form(request.visitor, fields.get("form_token", "")):
+        raise _Forbidden("This form is not one of yours, or it is too old.", remedy="Load the page again, then send it again.")
+    request.fields = fields
+
+
+class _Forbidden(FidelioError):
+    code = "web.forbidden"
+
+
+def _describe_error(error: FidelioError) -> PageContent:
+    status = next((status for class_, status in _STATUS if isinstance(error, class_)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    if isinstance(error, _Forbidden):
+        status = HTTPStatus.FORBIDDEN
+    return PageContent("error.html", {"sentence": error.sentence, "remedy": str(error.remedy), "code": error.code}, status)
+
+
+_INTERNAL = PageContent(
+    "error.html",
+    {"sentence": "This page failed.", "remedy": "The log of the server has the cause.", "code": "internal"},
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+)
+
+
+async def _render(result: Result, request: PageRequest) -> Response:
+    if isinstance(result, Response):
+        return result
+    if isinstance(result, Redirect):
+        return RedirectResponse(result.target, status_code=HTTPStatus.SEE_OTHER)
+    services = request.services
+    shared = {
+        "form_token": request.visitor.form_token,
+        "path": request.raw.url.path,
+        "address": request.raw.url.path + (f"?{request.raw.url.query}" if request.raw.url.query else ""),
+        "position": request.position,
+        "waiting": await count_waiting(services),
+    }
+    content = services.renderer.render(result.template, {**shared, **result.values})
+    return HTMLResponse(content, status_code=result.status)
+
+
+MOST_COUNTED = 1000
+
+
+async def count_waiting(services: PageServices) -> int:
+    """How many requests wait, up to `MOST_COUNTED`."""
+    inbox = await services.inbox()
+    return len((await inbox.list_requests(limit=MOST_COUNTED)).items)

@@ -1,0 +1,96 @@
+"""Templates of the page: jinja2 with automatic escaping, and the filters that show times and foreign text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from fidelio.clock import format_iso, now_ms
+from fidelio.definitions.drawing.svg import render_stylesheet
+from fidelio.surfaces.text import escape_text
+
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+class Renderer:
+    """Renders templates. What is not marked as safe is escaped."""
+
+    def __init__(self) -> None:
+        self._templates = Environment(
+            loader=PackageLoader("fidelio.surfaces.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(when=show_time, foreign=show_foreign, json=show_json)
+        self._templates.globals.update(static=static_address)
+
+    def render(self, template: str, values: Mapping[str, Any]) -> str:
+        return self._templates.get_template(template).render(values)
+
+
+def show_time(ms: int | None) -> Markup:
+    """A moment, relative; the absolute time is in the element, and the script shows it in the zone of the person."""
+    if ms is None:
+        return Markup("")
+    iso = format_iso(ms)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, describe_distance(ms, now_ms()))
+
+
+def describe_distance(ms: int, now: int) -> str:
+    """How long ago a moment was, or how far away it is, in the largest whole unit."""
+    seconds = abs(now - ms) // 1000
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), ("second", 1))
+    count = seconds // size
+    if not count:
+        return "now"
+    words = f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"in {words}" if ms > now else f"{words} ago"
+
+
+def show_foreign(text: object) -> Markup:
+    """Text of an agent, a client or a file: escaped, with invisible characters made visible, with its lines."""
+    lines = str(text).split("\n")
+    return Markup("\n").join(escape(escape_text(line)) for line in lines)
+
+
+def show_json(value: object) -> Markup:
+    """A value as JSON, for reading."""
+    return show_foreign(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+@cache
+def static_address(name: str) -> str:
+    """The address of a static file. It changes with the content, so browsers may keep it for ever."""
+    digest = hashlib.sha256(read_static(name) or b"").hexdigest()[:12]
+    return f"/static/{name}?v={digest}"
+
+
+@cache
+def read_static(name: str) -> bytes | None:
+    """A file of the package, None if there is none. Only names that are listed in the package can be read."""
+    if name not in STATIC_FILES:
+        return None
+    if name == DRAWING_STYLE:
+        return render_stylesheet().encode()
+    return files("fidelio.surfaces.web").joinpath("static", *name.split("/")).read_bytes()
+
+
+# Made from the code of the drawings, so that a drawing in a page looks as it does in a file.
+DRAWING_STYLE = "drawing.css"
+STATIC_FILES: Mapping[str, str] = {
+    DRAWING_STYLE: "text/css",
+    "style.css": "text/css",
+    "app.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+    "vendor/htmx.min.js": "text/javascript",
+    "vendor/hx-sse.min.js": "text/javascript",
+}

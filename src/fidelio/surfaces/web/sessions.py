@@ -1,0 +1,154 @@
+"""Pages of sessions: what runs and ran; of each where it is, what waits, what happened and what its chain proves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
+
+from fidelio.errors import ChainBroken, FidelioError
+from fidelio.ledger.model import Event, Session, SessionKind
+from fidelio.surfaces.web.inbox import RequestView, view_request
+from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
+from fidelio.surfaces.web.workflows import draw_session, find_activity
+
+PAGE, NEWEST = 50, 60
+KINDS: Mapping[str, SessionKind] = {"workflow": "workflow", "agent": "agent", "runtime": "runtime"}
+STORES = ("runtime-store:", "runtime-object:")
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """A session in a list."""
+
+    session: Session
+
+    @property
+    def title(self) -> str:
+        record = self.session.record
+        words = (self.session.name, record.get("title"), record.get("workflow"), record.get("agent"), record.get("blueprint"))
+        return str(next((word for word in words if word), self.session.id))
+
+    @property
+    def about(self) -> str:
+        """What it works on: the workflow with its position, or the agent with its project."""
+        record = self.session.record
+        if self.session.kind == "workflow":
+            return " · ".join(filter(None, (record.get("workflow", ""), find_activity(record))))
+        return " · ".join(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
+
+    @property
+    def state(self) -> str:
+        """The state for the colour: working, waiting, ended, failed or idle."""
+        return _STATES.get(self.session.status, "idle")
+
+
+_STATES: Mapping[str, str] = {
+    "active": "working",
+    "running": "working",
+    "starting": "working",
+    "queued": "working",
+    "rescheduling": "working",
+    "blocked": "waiting",
+    "waiting": "waiting",
+    "completed": "done",
+    "succeeded": "done",
+    "failed": "failed",
+    "lost": "failed",
+    "stopped": "ended",
+    "cancelled": "ended",
+    "terminated": "ended",
+}
+
+
+async def _list_sessions(request: PageRequest) -> Result:
+    records, kind = await request.services.records(), KINDS.get(request.query("kind"))
+    page = await records.sessions(kind=kind, cursor=request.query("after") or None, limit=PAGE)
+    views = [SessionView(session) for session in page.items if not session.namespace.startswith(STORES)]
+    return PageContent(
+        "sessions.html", {"views": views, "next": page.next, "kind": request.query("kind"), "kinds": tuple(KINDS)}
+    )
+
+
+async def _show_session(request: PageRequest) -> Result:
+    records = await request.services.records()
+    session = await records.find(request.path("session"))
+    before = _read_number(request.query("before"))
+    events = await _load_events(request, session, before)
+    values: dict[str, Any] = {
+        "view": SessionView(session),
+        "entries": list(reversed(list_entries(events))),
+        "earlier": events[0].seq if events and events[0].seq > 1 else 0,
+        "requests": await _load_requests(request, session),
+        "drawing": await _draw(request, session),
+        "variables": _list_variables(session),
+    }
+    return PageContent("session.html", values)
+
+
+async def _show_event(request: PageRequest) -> Result:
+    records = await request.services.records()
+    session, seq = await records.find(request.path("session")), _read_number(request.path("seq"))
+    events = await records.events(session.id, after=max(0, seq - 1), limit=1)
+    found = [event for event in events if event.seq == seq]
+    values = {"view": SessionView(session), "event": found[0] if found else None}
+    return PageContent("event.html", {**values, "entry": describe_event(found[0]) if found else None})
+
+
+async def _show_proof(request: PageRequest) -> Result:
+    """Verify the chain of a session now, and say what that proves."""
+    records = await request.services.records()
+    session = await records.find(request.path("session"))
+    try:
+        verdict, broken = await records.verify(session.id), None
+    except ChainBroken as error:
+        verdict, broken = None, error
+    return PageContent("proof.html", {"view": SessionView(session), "verdict": verdict, "broken": broken})
+
+
+async def _load_events(request: PageRequest, session: Session, before: int) -> tuple[Event, ...]:
+    """The newest events, or those before a number."""
+    records = await request.services.records()
+    end = before - 1 if before else session.last_seq
+    first = max(0, end - NEWEST)
+    events = await records.events(session.id, after=first, limit=NEWEST)
+    return tuple(event for event in events if event.seq <= end)
+
+
+async def _load_requests(request: PageRequest, session: Session) -> list[RequestView]:
+    inbox = await request.services.inbox()
+    page = await inbox.list_requests(session=session.id, limit=20)
+    return [await view_request(request, found) for found in page.items]
+
+
+async def _draw(request: PageRequest, session: Session) -> Markup:
+    """The drawing of the workflow with the position; empty where there is none."""
+    if session.kind != "workflow":
+        return Markup("")
+    with suppress(FidelioError):
+        return draw_session(await request.services.application.library(), session.record)
+    return Markup("")
+
+
+def _list_variables(session: Session) -> list[tuple[str, Any, str]]:
+    """Variables with who set them."""
+    record = session.record
+    authors = record.get("set_by") or {}
+    return [(name, value, authors.get(name, "")) for name, value in sorted((record.get("variables") or {}).items())]
+
+
+def _read_number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+_SESSION = "/sessions/{session}"
+ROUTES = (
+    PageRoute(path="/sessions", show=_list_sessions),
+    PageRoute(path=_SESSION, show=_show_session),
+    PageRoute(path=f"{_SESSION}/proof", show=_show_proof),
+    PageRoute(path=f"{_SESSION}/events/{{seq}}", show=_show_event),
+)
+__all__ = ["ROUTES", "SessionView", "TimelineEntry"]

@@ -1,0 +1,61 @@
+// Keyboard, times in the person's zone, and the title. Everything but these and live updates works without this file.
+(() => {
+  const choices = () => [...document.querySelectorAll("[data-question], [data-row]")];
+  const chosen = () => document.querySelector("[data-chosen]");
+
+  const choose = (step) => {
+    const all = choices();
+    if (!all.length) return;
+    const at = all.indexOf(chosen());
+    const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
+    all.forEach((element) => element.removeAttribute("data-chosen"));
+    next.setAttribute("data-chosen", "");
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  };
+
+  // Options of the chosen question, or of the only question.
+  const options = () => {
+    const questions = document.querySelectorAll("[data-question]");
+    const question = chosen() ?? (questions.length === 1 ? questions[0] : null);
+    return question ? [...question.querySelectorAll("[data-option]")] : [];
+  };
+  const press = (names) => options().find((button) => names.includes(button.dataset.option))?.click();
+
+  const actions = {
+    j: () => choose(1),
+    k: () => choose(-1),
+    a: () => press(["allow", "yes", "approve"]),
+    d: () => press(["deny", "no", "refuse"]),
+    Enter: () => chosen()?.matches("a") && chosen().click(),
+    "?": () => document.getElementById("keys")?.showModal(),
+    "/": () => document.querySelector("input[type=search]")?.focus(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input, textarea, select, button, summary, dialog");
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    const action = actions[event.key] ?? (/^[1-9]$/.test(event.key) ? () => options()[event.key - 1]?.click() : null);
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+
+  // The moment in the zone of this browser.
+  const localize = () => {
+    for (const element of document.querySelectorAll("time[datetime]")) {
+      const moment = new Date(element.dateTime);
+      if (!Number.isNaN(moment.valueOf())) element.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+    }
+  };
+
+  const update = () => {
+    localize();
+    const waiting = Number(document.getElementById("main")?.dataset.waiting ?? 0);
+    document.title = document.title.replace(/^\(\d+\) /, "");
+    if (waiting) document.title = `(${waiting}) ${document.title}`;
+  };
+
+  document.addEventListener("htmx:after:swap", update);
+  update();
+})();

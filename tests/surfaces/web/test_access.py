@@ -1,0 +1,192 @@
+"""Who gets to the page, and which changes are taken: links, cookies, forms, origins and hostile requests."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.surfaces.web.access import LINK_MS, SIGN_IN_PATH, VISIT_MS, SignIn, choose_target, make_link
+from fidelio.tokens.keyring import FixedKeys
+from tests.support import proves
+from tests.support.ledgers import MovingClock
+from tests.surfaces.web.conftest import TOKEN, Site, WaitingAgent, read_form_token
+
+KEYS = FixedKeys(b"k" * 32)
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def key_of(link: str) -> str:
+    return link.partition("key=")[2]
+
+
+@proves("web.links")
+def test_a_link_signs_in_once() -> None:
+    clock = MovingClock()
+    access, link = SignIn(KEYS, clock), key_of(make_link(KEYS, "http://host", clock=clock))
+
+    cookie = access.redeem(link)
+
+    assert cookie is not None
+    assert access.read_cookie(cookie) is not None
+    assert access.redeem(link) is None
+
+
+@proves("web.links")
+def test_a_link_is_refused_when_it_is_old_or_older_than_the_server_or_not_genuine() -> None:
+    clock = MovingClock()
+    link = key_of(make_link(KEYS, "http://host", clock=clock))
+    foreign = key_of(make_link(FixedKeys(b"x" * 32), "http://host", clock=clock))
+    access = SignIn(KEYS, clock)
+    fresh = key_of(make_link(KEYS, "http://host", clock=clock))
+    clock.now += 1
+    later = SignIn(KEYS, clock)
+
+    assert later.redeem(link) is None
+    assert access.redeem(foreign) is None
+    assert access.redeem("") is None
+    clock.now += LINK_MS
+    assert access.redeem(fresh) is None
+
+
+@proves("web.links")
+def test_a_link_is_no_cookie_and_a_cookie_is_no_link_and_no_form_token() -> None:
+    access, link = SignIn(KEYS, MovingClock()), key_of(make_link(KEYS, "http://host", clock=MovingClock()))
+    cookie = access.redeem(link) or ""
+    visitor = access.read_cookie(cookie)
+
+    assert visitor is not None
+    assert access.read_cookie(link) is None
+    assert access.redeem(cookie) is None
+    assert not access.accepts_form(visitor, cookie)
+    assert access.accepts_form(visitor, visitor.form_token)
+
+
+@proves("web.forms")
+def test_the_form_token_of_another_browser_is_refused() -> None:
+    clock = MovingClock()
+    access = SignIn(KEYS, clock)
+    visitors = [access.read_cookie(access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "") for _ in range(2)]
+
+    assert visitors[0] is not None
+    assert visitors[1] is not None
+    assert not access.accepts_form(visitors[0], visitors[1].form_token)
+
+
+@proves("web.sign-out")
+def test_a_cookie_ends_with_the_visit_and_with_its_time() -> None:
+    clock = MovingClock()
+    access = SignIn(KEYS, clock)
+    first, second = (access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "" for _ in range(2))
+    visitor = access.read_cookie(first)
+
+    assert visitor is not None
+    access.end_visit(visitor)
+    assert access.read_cookie(first) is None
+    assert access.read_cookie(second) is not None
+    clock.now += VISIT_MS
+    assert access.read_cookie(second) is None
+
+
+@proves("web.links")
+@pytest.mark.parametrize("target", ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "/a\nb", ""])
+def test_signing_in_leads_only_to_pages_of_this_server(target: str) -> None:
+    assert choose_target(target) == "/"
+    assert choose_target("/inbox?state=all") == "/inbox?state=all"
+
+
+@proves("web.sign-in")
+@pytest.mark.parametrize("path", ["/", "/inbox", "/sessions", "/workflows/hello", "/live", "/nowhere"])
+async def test_without_a_cookie_every_page_leads_to_signing_in(site: Site, path: str) -> None:
+    async with httpx2.AsyncClient(base_url=site.url) as client:
+        answered = await client.get(path)
+        shown = await client.get(answered.headers["location"])
+
+    assert (answered.status_code, answered.headers["location"]) == (303, f"{SIGN_IN_PATH}?next={quote(path, safe='')}")
+    assert (shown.status_code, "fidelio open" in shown.text) == (401, True)
+
+
+@proves("web.sign-in")
+async def test_the_token_of_programs_opens_no_page_and_the_cookie_no_program(site: Site) -> None:
+    async with site.visit() as visitor, httpx2.AsyncClient(base_url=site.url) as program:
+        page = await program.get("/inbox", headers={"Authorization": f"Bearer {TOKEN}"})
+        call = await visitor.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert (page.status_code, call.status_code) == (303, 401)
+
+
+@proves("web.sign-in")
+async def test_the_cookie_cannot_be_read_by_scripts_or_sent_by_other_sites(site: Site) -> None:
+    async with httpx2.AsyncClient(base_url=site.url) as client:
+        answered = await client.get(site.link("/workflows"))
+
+    cookie = answered.headers["set-cookie"].lower()
+    assert answered.headers["location"] == "/workflows"
+    assert all(word in cookie for word in ("httponly", "samesite=strict", "path=/"))
+
+
+@proves("web.headers")
+@pytest.mark.parametrize("path", ["/inbox", "/nowhere", "/static/style.css", SIGN_IN_PATH, "/static/../access.py"])
+async def test_every_response_forbids_inline_scripts_and_frames(site: Site, path: str) -> None:
+    async with site.visit() as client:
+        answered = await client.get(path)
+
+    policy = answered.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert all(
+        part in policy for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'")
+    )
+    assert answered.headers["x-content-type-options"] == "nosniff"
+
+
+@proves("web.static")
+@pytest.mark.parametrize("path", ["/static/%2e%2e/access.py", "/static/..%2faccess.py", "/static//etc/passwd", "/static/x"])
+async def test_only_listed_files_are_static(site: Site, path: str) -> None:
+    async with site.visit() as client:
+        assert (await client.get(path)).status_code == 404
+
+
+@proves("web.forms")
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}],
+)
+async def test_a_change_from_another_origin_is_refused(site: Site, agent: WaitingAgent, headers: dict[str, str]) -> None:
+    async with site.visit() as client:
+        fields = {"form_token": await read_form_token(client), "option": "warm"}
+        answered = await client.post(f"/inbox/{agent.request}", data=fields, headers=headers)
+
+    assert answered.status_code == 403
+    assert (await (await site.application.inbox()).find(agent.request)).state == "open"
+
+
+@proves("web.forms")
+@pytest.mark.parametrize("token", ["", "x", "f1.aaaaaa.e30." + "a" * 43])
+async def test_a_change_without_the_form_token_is_refused(site: Site, agent: WaitingAgent, token: str) -> None:
+    async with site.visit() as client:
+        answered = await client.post(f"/inbox/{agent.request}", data={"form_token": token, "option": "warm"})
+
+    assert answered.status_code == 403
+    assert (await (await site.application.inbox()).find(agent.request)).state == "open"
+
+
+@proves("web.person")
+async def test_an_agent_with_the_cookie_cannot_answer(site: Site, agent: WaitingAgent) -> None:
+    async with site.visit() as client:
+        fields = {"form_token": await read_form_token(client), "option": "warm"}
+        answered = await client.post(f"/inbox/{agent.request}", data=fields, headers={AGENT_HEADER: "s_000000000000.1"})
+
+    assert (answered.status_code, "An agent sent this request" in answered.text) == (400, True)
+    assert (await (await site.application.inbox()).find(agent.request)).state == "open"
+
+
+@proves("web.forms")
+async def test_a_form_that_is_too_long_or_no_form_is_refused(site: Site, agent: WaitingAgent) -> None:
+    async with site.visit() as client:
+        token = await read_form_token(client)
+        long = await client.post(f"/inbox/{agent.request}", data={"form_token": token, "text": "x" * 300_000})
+        broken = await client.post(f"/inbox/{agent.request}", content=b"\xff\xfe=%", headers=FORM)
+
+    assert (long.status_code, broken.status_code) == (400, 400)
