@@ -26,9 +26,11 @@ async def _list_workflows(request: PageRequest) -> Result:
 
 async def _show_workflow(request: PageRequest) -> Result:
     library, name = await request.services.application.library(), request.path("workflow")
-    workflow = library.workflow(name)
-    values = {"entry": library.entry(name), "workflow": workflow, "drawing": draw_workflow(library, name)}
-    return PageContent("workflow.html", values)
+    entry = library.entry(name)
+    if entry.broken:
+        # A broken file cannot be drawn; its findings say where it is broken.
+        return PageContent("workflow.html", {"entry": entry, "drawing": Markup("")})
+    return PageContent("workflow.html", {"entry": entry, "drawing": draw_workflow(library, name)})
 
 
 def draw_workflow(library: Library, workflow: str) -> Markup:
