@@ -76,6 +76,10 @@ class Records:
         """List a page of sessions, newest first."""
         return await self._ledger.sessions(kind=kind, status=status, cursor=cursor, limit=limit)
 
+    async def children(self, session: str, *, limit: int = 50) -> Page[Session]:
+        """List the sessions that a session has started, newest first."""
+        return await self._ledger.sessions(parent=session, limit=limit)
+
     async def events(
         self, session: str | None = None, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000
     ) -> tuple[Event, ...]:

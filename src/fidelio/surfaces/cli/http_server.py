@@ -106,8 +106,11 @@ def run_server(
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
             project = str(current_directory())
             routes = create_routes(ApiServices(application, project))
-            pages = create_pages(PageServices(application, project))
-            await _serve(settings, tools, address, token, welcome, routes=routes, pages=pages)
+            services = PageServices(application, project)
+            try:
+                await _serve(settings, tools, address, token, welcome, routes=routes, pages=create_pages(services))
+            finally:
+                await services.close()
 
     run_async(work())
 

@@ -1,4 +1,4 @@
-"""The routes of the web page, signing in, static files and the headers that every response carries."""
+"""The routes of the web page; signing in, search, health, static files, and the headers that every response carries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fidelio.ledger.model import Query
+from fidelio.surfaces.cli.context import CliContext
+from fidelio.surfaces.cli.machine import run_checks
 from fidelio.surfaces.web.access import SIGN_IN_PATH, VISIT_MS, choose_target
+from fidelio.surfaces.web.agents import ROUTES as AGENT_ROUTES
 from fidelio.surfaces.web.inbox import ROUTES as INBOX_ROUTES
 from fidelio.surfaces.web.live import MAX_STREAMS
 from fidelio.surfaces.web.pages import (
@@ -30,12 +34,14 @@ from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
+MOST_HITS = 50
 _YEAR = 365 * 24 * 60 * 60
 # Only what this server sends may run or be shown, nothing inline; no other page may frame it.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
+_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES)
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -49,12 +55,18 @@ _HEADERS = (
 
 def create_pages(services: PageServices) -> Starlette:
     """The ASGI application of the page. The caller checks Host and Origin before it."""
-    own = PageRoute(path="/live", show=_stream), PageRoute(path="/sign-out", change=_sign_out), PageRoute(path="/", show=_begin)
+    own = (
+        PageRoute(path="/", show=_begin),
+        PageRoute(path="/live", show=_stream),
+        PageRoute(path="/search", show=_search),
+        PageRoute(path="/health-check", show=_show_health),
+        PageRoute(path="/sign-out", change=_sign_out),
+    )
     return Starlette(
         routes=[
             Route(SIGN_IN_PATH, _make_sign_in(services), methods=["GET", "POST"]),
             Route("/static/{name:path}", _serve_static),
-            *(make_route(route, services) for route in chain(own, INBOX_ROUTES, SESSION_ROUTES, WORKFLOW_ROUTES)),
+            *(make_route(route, services) for route in chain(own, *_GROUPS)),
             make_route(PageRoute(path="/{rest:path}", show=_miss), services),
         ],
         middleware=[Middleware(SecureHeaders)],
@@ -116,6 +128,18 @@ async def _begin(request: PageRequest) -> Result:
     """The inbox while something waits, else what runs."""
     waiting = (await (await request.services.inbox()).list_requests(limit=1)).items
     return Redirect("/inbox" if waiting else "/sessions")
+
+
+async def _search(request: PageRequest) -> Result:
+    text = request.query("q").strip()[:500]
+    hits = await (await request.services.records()).search(Query(text=text, limit=MOST_HITS)) if text else ()
+    return PageContent("search.html", {"text": text, "hits": hits})
+
+
+async def _show_health(request: PageRequest) -> Result:
+    """What `fidelio doctor` says."""
+    home = str(request.services.application.settings.home.path)
+    return PageContent("health.html", {"checks": await run_checks(CliContext(home=home, debug=False))})
 
 
 async def _stream(request: PageRequest) -> Result:

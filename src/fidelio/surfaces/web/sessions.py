@@ -8,9 +8,13 @@ from typing import Any
 
 import msgspec
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
+from fidelio.runtime.reading import load_body
+from fidelio.runtime.service import RuntimeContext
+from fidelio.surfaces.views import run_json
 from fidelio.surfaces.web.inbox import RequestView, view_request
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
@@ -39,6 +43,17 @@ class SessionView(msgspec.Struct, frozen=True):
         if self.session.kind == "workflow":
             return " · ".join(filter(None, (record.get("workflow", ""), find_activity(record))))
         return " · ".join(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "ended", "failed")
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether a person can write to the agent."""
+        if self.session.kind == "runtime":
+            return not self.is_over and bool(self.session.record.get("agent_version"))
+        return self.session.kind == "agent"
 
     @property
     def state(self) -> str:
@@ -85,6 +100,8 @@ async def _show_session(request: PageRequest) -> Result:
         "requests": await _load_requests(request, session),
         "drawing": await _draw(request, session),
         "variables": _list_variables(session),
+        "facts": await _load_facts(request, session),
+        "children": [SessionView(child) for child in (await records.children(session.id)).items],
     }
     return PageContent("session.html", values)
 
@@ -115,13 +132,60 @@ async def _load_events(request: PageRequest, session: Session, before: int) -> t
     end = before - 1 if before else session.last_seq
     first = max(0, end - NEWEST)
     events = await records.events(session.id, after=first, limit=NEWEST)
-    return tuple(event for event in events if event.seq <= end)
+    wanted = tuple(event for event in events if event.seq <= end)
+    if session.kind != "runtime":
+        return wanted
+    context = (await request.services.application.runtime()).context
+    # A long text is stored apart from its event.
+    return tuple([await _load_texts(context, event) for event in wanted])
+
+
+async def _load_texts(context: RuntimeContext, event: Event) -> Event:
+    if event.raw is None:
+        return event
+    return replace(event, raw=msgspec.json.encode(await load_body(context, event), enc_hook=str).decode())
 
 
 async def _load_requests(request: PageRequest, session: Session) -> list[RequestView]:
     inbox = await request.services.inbox()
     page = await inbox.list_requests(session=session.id, limit=20)
     return [await view_request(request, found) for found in page.items]
+
+
+async def _load_facts(request: PageRequest, session: Session) -> list[tuple[str, str]]:
+    """The numbers of a session; none if its agent or its record cannot be read, which must not hide the rest of the page."""
+    with suppress(FidelioError):
+        return await _list_facts(request, session)
+    return []
+
+
+async def _list_facts(request: PageRequest, session: Session) -> list[tuple[str, str]]:
+    """Usage, cost and what comes next, of a session of an agent."""
+    if session.kind == "runtime" and session.record.get("agent_version"):
+        described = await (await request.services.application.runtime()).describe(session.id)
+        usage = described["usage"]
+        outcomes = ", ".join(f"{item['title']}: {item['status']}" for item in described["outcomes"])
+        return _without_empty(
+            ("Model", described["model"]),
+            ("Tokens", f"{usage['tokens']:,} in {usage.get('requests', 0)} requests"),
+            ("Cost", f"{described['costUsd']:.4f} US dollars"),
+            ("Wakes", str(described["wakes"])),
+            ("Next wake", described["nextWakeAt"] or ""),
+            ("Outcomes", outcomes),
+        )
+    if session.kind == "agent":
+        service = await request.services.application.agents(host=False)
+        found = await service.find(session.name or "", session.record.get("project"))
+        run = run_json(found.run)
+        usage = run["usage"] or {}
+        tokens = f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out" if usage else ""
+        cost = f"{usage['cost_usd']:.4f} US dollars" if usage else ""
+        return _without_empty(("State", run["state"]), ("Why", run["reason"] or ""), ("Tokens", tokens), ("Cost", cost))
+    return []
+
+
+def _without_empty(*facts: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in facts if value]
 
 
 async def _draw(request: PageRequest, session: Session) -> Markup:

@@ -5,16 +5,19 @@ The drawing in a page is the picture of `fidelio draw`, with the position of a s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
+from fidelio.conductor.context import ignore_event
+from fidelio.conductor.plan import DEFAULT_WORKER, Plan, parse_inputs
 from fidelio.definitions.drawing.graph import build_graph
 from fidelio.definitions.drawing.svg import draw_svg
 from fidelio.definitions.library import Library
 from fidelio.surfaces.text import escape_text
-from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 
 
 async def _list_workflows(request: PageRequest) -> Result:
@@ -30,7 +33,9 @@ async def _show_workflow(request: PageRequest) -> Result:
     if entry.broken:
         # A broken file cannot be drawn; its findings say where it is broken.
         return PageContent("workflow.html", {"entry": entry, "drawing": Markup("")})
-    return PageContent("workflow.html", {"entry": entry, "drawing": draw_workflow(library, name)})
+    blueprints = await asyncio.to_thread(request.services.application.blueprints().list, request.services.project)
+    values = {"workflow": library.workflow(name), "blueprints": blueprints.agents, "default": DEFAULT_WORKER}
+    return PageContent("workflow.html", {**values, "entry": entry, "drawing": draw_workflow(library, name)})
 
 
 def draw_workflow(library: Library, workflow: str) -> Markup:
@@ -52,7 +57,25 @@ def find_activity(record: Mapping[str, Any]) -> str:
     return str((record.get("here") or {}).get("activity", ""))
 
 
+async def _run_workflow(request: PageRequest) -> Result:
+    """Let agents carry out the workflow, with the inputs of the form. The run goes on in this server."""
+    await request.require_person()
+    services, fields = request.services, request.fields
+    workflow = (await services.application.library()).workflow(request.path("workflow"))
+    pairs = [f"{name[6:]}={text}" for name, text in fields.items() if name.startswith("input-") and text.strip()]
+    plan = Plan(
+        workflow=workflow.id,
+        project=services.project,
+        agent=fields.get("agent") or DEFAULT_WORKER,
+        inputs=parse_inputs(pairs, workflow),
+    )
+    conductor = await services.application.conductor(ignore_event)
+    run = await conductor.find_or_start(plan, force_new=True)
+    services.keep_running(conductor.run(run.session))
+    return Redirect(f"/sessions/{run.session}")
+
+
 ROUTES = (
     PageRoute(path="/workflows", show=_list_workflows),
-    PageRoute(path="/workflows/{workflow}", show=_show_workflow),
+    PageRoute(path="/workflows/{workflow}", show=_show_workflow, change=_run_workflow),
 )
