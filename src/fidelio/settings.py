@@ -43,6 +43,8 @@ class HttpLimits(NamedTuple):
     # Sessions of the MCP protocol, and how long one may be without a request.
     sessions: int = 1000
     idle_seconds: float = 1800.0
+    # Requests of the API /v1 in a second; a program may begin with twice as many.
+    api_rate: int = 1000
 
 
 class Settings(NamedTuple):
@@ -145,6 +147,7 @@ def _read_http_limits(environ: Mapping[str, str]) -> HttpLimits:
         body_megabytes=_read_count(environ, "FIDELIO_HTTP_BODY_MEGABYTES", at_least=1, default=defaults.body_megabytes),
         sessions=_read_count(environ, "FIDELIO_HTTP_SESSIONS", at_least=1, default=defaults.sessions),
         idle_seconds=_read_timeout(environ, "FIDELIO_HTTP_IDLE_SECONDS", default=defaults.idle_seconds),
+        api_rate=_read_count(environ, "FIDELIO_HTTP_API_RATE", at_least=1, default=defaults.api_rate),
     )
 
 

@@ -91,6 +91,9 @@ def encode_request(request: ModelRequest) -> dict[str, Any]:
         body["tools"][-1].update(_CACHED)
     if request.force_tool:
         body["tool_choice"] = {"type": "tool", "name": request.force_tool}
+    # "high" is what the vendor does without it, also with models that refuse the setting.
+    if request.effort not in ("", "high"):
+        body["output_config"] = {"effort": request.effort}
     return body
 
 

@@ -23,6 +23,9 @@ ProblemKind = Literal[
     "billing_error",
 ]
 
+# How hard a model thinks; empty: its own default.
+Effort = Literal["", "low", "medium", "high", "xhigh", "max"]
+
 
 class TextBlock(msgspec.Struct, frozen=True, tag="text"):
     """A text of the user, the model or a tool."""
@@ -95,6 +98,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolDeclaration, ...] = ()
     max_tokens: int = 8_192
     force_tool: str = ""
+    # Models that have no such setting ignore it.
+    effort: Effort = ""
     # An id of the session that is the same for all its requests: for caches of a vendor, and for scripted models.
     conversation: str = ""
 

@@ -80,6 +80,9 @@ def encode_request(request: ModelRequest) -> dict[str, Any]:
         body["prompt_cache_key"] = request.conversation[:64]
     if _REASONS.match(request.model):
         body["include"] = ["reasoning.encrypted_content"]
+        if request.effort:
+            # The vendor's highest is called otherwise.
+            body["reasoning"] = {"effort": "xhigh" if request.effort == "max" else request.effort}
     return body
 
 

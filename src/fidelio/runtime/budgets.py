@@ -12,7 +12,7 @@ from fidelio.ledger.model import NewEvent, NewJob
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import Budget
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.schedules import require_active
 from fidelio.runtime.sessions import check_price
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
@@ -25,7 +25,7 @@ async def set_budget(context: RuntimeContext, session: str, budget: Mapping[str,
     """Change limits of a session; those that are not named stay. A session that stopped at its budget goes on."""
     changed = _check(budget)
     record = require_active(await context.unit.load(session))
-    agent = await load_agent(context, record.project, record.agent, record.agent_version)
+    agent = await load_session_agent(context, record)
     check_price(context, record.model or agent.definition.model, changed.get("usd"))
     event, now = NewEvent(type=e.CONFIGURED, body={"budget": changed}, actor=by), context.clock()
 

@@ -99,5 +99,7 @@ GATE_OVERRIDDEN = "outcome.gate_overridden"
 # A new version of the content of an object that a program created, such as a memory store.
 OBJECT_DEFINED = "object.defined"
 AGENT_DEFINED = "agent.defined"
+# A definition that sessions have in place of a version of their agent.
+AGENT_VARIED = "agent.varied"
 LEARNING_CAPTURED = "learning.captured"
 MEMORY_CHANGED = "memory.written"

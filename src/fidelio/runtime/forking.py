@@ -22,7 +22,7 @@ from fidelio.ledger.model import Event, NewEvent, PutDocument
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.memory.session_memory import (
     SessionMemory,
     SessionStore,
@@ -86,13 +86,17 @@ async def fork_session(
 
 async def _describe_fork(context: RuntimeContext, source: LoadedRuntime, model: str, version: int | None) -> NewAgentSession:
     record = source.record
-    former = await load_agent(context, record.project, record.agent, record.agent_version)
+    former = await load_session_agent(context, record)
     # What a person has changed for the session holds for the fork, too; the rest is that of its version.
-    changed = {name: policy for name, policy in record.policies.items() if former.definition.tools.policies.get(name) != policy}
+    changed = {
+        name: policy for name, policy in record.policies.items() if former.definition.tools.list_policies().get(name) != policy
+    }
     return NewAgentSession(
         project=record.project,
         agent=record.agent,
         version=record.agent_version if version is None else version,
+        # Another version is taken as it is.
+        variant=record.agent_variant if version is None else "",
         model=model or record.model,
         title=record.title,
         environment=record.environment,

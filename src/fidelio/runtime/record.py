@@ -104,6 +104,8 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     drafts: dict[str, StagedDraft] = {}
     # The version of the agent's definition; 0 for a session without a model, which an external client uses.
     agent_version: int = 0
+    # A definition that only this session has, in place of that version.
+    agent_variant: str = ""
     # The definition that the session began with, where it differs from that version: a fork with another model, a child.
     model: str = ""
     title: str = ""
@@ -147,6 +149,7 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         vaults=tuple(body.get("vaults", ())),
         policies=dict(body.get("policies", {})),
         agent_version=body.get("agent_version", 0),
+        agent_variant=body.get("agent_variant", ""),
         model=body.get("model", ""),
         title=body.get("title", ""),
         tools=tuple(body.get("tools", ())),
@@ -161,7 +164,8 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
-    names = ("environment", "environment_version", "mount_mode", "mount_source", "agent_version", "model", "title", "metadata")
+    place = ("environment", "environment_version", "mount_mode", "mount_source")
+    names = (*place, "agent_version", "agent_variant", "model", "title", "metadata")
     changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
     for name in ("vaults", "vault_ids"):
         if name in event.body:
@@ -352,7 +356,8 @@ def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
 _STRUCTURE = """
 role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
 digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
-source_path source_digest target_digest target_path content_digest pattern agent_version model tools budget.* depth root
+source_path source_digest target_digest target_path content_digest pattern agent_version agent_variant model tools budget.*
+depth root
 span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup continues
 extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq

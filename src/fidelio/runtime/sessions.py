@@ -15,7 +15,7 @@ from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent, NewSession
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_agent, load_session_agent
 from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.environments.versions import EnvironmentVersion
 from fidelio.runtime.project import parse_mount
@@ -37,6 +37,8 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     name: str | None = None
     version: int | None = None
+    # A definition of its own, which `define_variant` has stored.
+    variant: str = ""
     model: str = ""
     title: str = ""
     environment: str | None = None
@@ -89,7 +91,7 @@ class SessionPlan(msgspec.Struct, frozen=True):
 
 async def plan_session(context: RuntimeContext, request: NewAgentSession) -> SessionPlan:
     """Check what a session is to begin with, and create its directory. Raises what is wrong with it."""
-    agent = await load_agent(context, request.project, request.agent, request.version)
+    agent = await load_agent(context, request.project, request.agent, request.version, variant=request.variant)
     definition = agent.definition
     check_price(context, request.model or definition.model, merge_budget(definition.limits, dict(request.budget)).usd)
     await Vaults(context).require(request.vaults)
@@ -99,12 +101,13 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
     body = {
         "agent": request.agent,
         "agent_version": agent.version,
+        **({"agent_variant": request.variant} if request.variant else {}),
         "project": request.project,
         "directory": directory.name,
         "environment": environment.name,
         "environment_version": environment.version,
         "vaults": list(request.vaults),
-        "policies": {**definition.tools.policies, **await _load_changed_policies(context, request), **request.policies},
+        "policies": {**definition.tools.list_policies(), **await _load_changed_policies(context, request), **request.policies},
         "model": request.model,
         "title": request.title[:200],
         "tools": list(request.tools),
@@ -152,7 +155,7 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
     """What a session is, does, waits for and has used."""
     loaded = await context.unit.load(session)
     record, wakes = loaded.record, loaded.record.wakes
-    agent = await load_agent(context, record.project, record.agent, record.agent_version) if record.agent_version else None
+    agent = await load_session_agent(context, record) if record.agent_version else None
     model = record.model or (agent.definition.model if agent else "")
     budget = merge_budget(agent.definition.limits, record.budget) if agent else None
     next_due = find_next(wakes)

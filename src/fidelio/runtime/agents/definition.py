@@ -7,72 +7,84 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from fidelio.errors import AgentDefinitionProblem
-from fidelio.providers.model import ModelProblem
+from fidelio.providers.model import Effort, ModelProblem
 from fidelio.providers.names import parse_model_id
-from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
-from fidelio.runtime.tools.model import Policy
-from fidelio.sandbox.actions import ACTIONS
-from fidelio.validation import find_schema_problem
+from fidelio.runtime.agents.tools import (
+    MAX_SCHEMA_BYTES,
+    VAULT,
+    AgentTools,
+    CustomTool,
+    Name,
+    ServerDefinition,
+    describe_server,
+    find_tool_problems,
+    list_unasked,
+)
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Toolset = Literal["fidelio_toolset"]
+__all__ = [
+    "DEFAULT_USD",
+    "MAX_SCHEMA_BYTES",
+    "NO_GRADER",
+    "SELF",
+    "VAULT",
+    "AgentDefinition",
+    "AgentSkills",
+    "AgentTools",
+    "AgentVersion",
+    "Budget",
+    "CustomTool",
+    "Multiagent",
+    "RosterEntry",
+    "ServerDefinition",
+    "SkillReference",
+    "check_agent_name",
+    "decode_agent",
+    "describe_effect",
+    "parse_agent",
+]
+
 # A grader that is switched off: criteria without a check stay unverified.
 NO_GRADER = "none"
 NAME_RULE = "Use 1 to 60 letters, digits, dashes and underscores."
-MAX_SCHEMA_BYTES = 20_000
-VAULT = "vault:"
+# In a roster: the agent itself.
+SELF = "self"
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
-_VAULT_VALUE = re.compile(r"vault:[A-Za-z0-9_-]{1,60}(/[A-Za-z0-9_.-]{1,100})?")
 
 
-class CustomTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tool that the caller carries out: the session pauses until its result arrives."""
+class SkillReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A skill that a program has uploaded, in the version that the agent was defined with."""
 
-    name: Name
-    description: Annotated[str, Meta(min_length=1, max_length=2_000)]
-    input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
-
-
-class ServerDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """An MCP server of the user whose tools the agent gets. It needs a command or a URL.
-
-    `headers` and `env` may hold `vault:VAULT/NAME`, which only our own client replaces by the secret value.
-    """
-
-    command: str = ""
-    args: tuple[str, ...] = ()
-    url: str = ""
-    env: dict[str, str] = {}
-    headers: dict[str, str] = {}
-    # Policies by tool; the others ask.
-    policies: dict[str, Policy] = {}
-
-
-class AgentTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The tools of an agent. `only` names all that it has, `without` those that it has not."""
-
-    toolset: Toolset = "fidelio_toolset"
-    only: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()
-    # Declare every tool to the model, in place of the core tools and `tools_open`.
-    all_tools: bool = False
-    policies: dict[str, Policy] = {}
-    custom: Annotated[tuple[CustomTool, ...], Meta(max_length=50)] = ()
-    mcp_servers: Annotated[dict[Name, ServerDefinition], Meta(max_length=20)] = {}
+    id: Annotated[str, Meta(min_length=1, max_length=100)]
+    version: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class AgentSkills(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Which skills the agent sees; `include` None means all."""
+    """Which skills the agent sees: of those in files all, or those of `include`, and the uploaded ones of `references`."""
 
     enabled: bool = True
     include: tuple[str, ...] | None = None
+    references: Annotated[tuple[SkillReference, ...], Meta(max_length=64)] = ()
+
+
+class RosterEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """An agent to which another may delegate: a name, or `self`. Version 0: the newest when the work begins."""
+
+    agent: Name
+    version: Annotated[int, Meta(ge=0)] = 0
+
+
+class Multiagent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The agents to which an agent may delegate. `form` is that of the program that has defined it, which gets it back."""
+
+    agents: Annotated[tuple[RosterEntry, ...], Meta(max_length=20)] = ()
+    form: Literal["coordinator", "multiagent_20261001"] = "coordinator"
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -91,7 +103,9 @@ class AgentDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """The content of an agent."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
-    description: Annotated[str, Meta(max_length=1_000)] = ""
+    # The name for people; empty: that of the agent.
+    title: Annotated[str, Meta(max_length=256)] = ""
+    description: Annotated[str, Meta(max_length=2_048)] = ""
     system: Annotated[str, Meta(max_length=100_000)] = ""
     tools: AgentTools = AgentTools()
     skills: AgentSkills = AgentSkills()
@@ -100,6 +114,13 @@ class AgentDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     # The model that grades criteria without a check; empty: the agent's own.
     grader: Annotated[str, Meta(max_length=200)] = ""
     max_output_tokens: Annotated[int, Meta(ge=256, le=200_000)] = 8_192
+    # How hard the model thinks, where the model has such a setting; empty: the default of the model.
+    effort: Effort = ""
+    multiagent: Multiagent | None = None
+    # What a program keeps with the agent. It is no part of any prompt.
+    metadata: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
+    ] = {}
 
 
 class AgentVersion(msgspec.Struct, frozen=True):
@@ -139,31 +160,20 @@ def check_agent_name(name: str) -> str:
 def describe_effect(definition: AgentDefinition) -> str:
     """What an agent has and may do without asking, in words for the person who decides whether to trust it."""
     tools = definition.tools
-    unasked = sorted(name for name, policy in tools.policies.items() if policy != "always_ask")
-    unasked += sorted(f"{name}: {tool}" for name, tool in _list_unasked(tools))
+    unasked = list_unasked(tools)
     words = [f"model {definition.model}", f"environment {definition.environment}"]
     words += [f"does not ask for {', '.join(unasked)}"] if unasked else []
-    words += [f"MCP server {name}: {_describe_server(server):.300}" for name, server in sorted(tools.mcp_servers.items())]
+    words += [f"MCP server {name}: {describe_server(server):.300}" for name, server in sorted(tools.mcp_servers.items())]
     return ", ".join(words)
-
-
-def _list_unasked(tools: AgentTools) -> Iterator[tuple[str, str]]:
-    for name, server in tools.mcp_servers.items():
-        yield from ((name, tool) for tool, policy in server.policies.items() if policy != "always_ask")
-
-
-def _describe_server(server: ServerDefinition) -> str:
-    return server.url or " ".join((server.command, *server.args))
 
 
 def _find_problems(definition: AgentDefinition) -> Iterator[str]:
     yield from _find_model_problems("model", definition.model)
     if definition.grader not in ("", NO_GRADER):
         yield from _find_model_problems("grader", definition.grader)
-    yield from _find_tool_problems(definition.tools)
-    yield from _find_custom_problems(definition.tools.custom)
-    for name, server in definition.tools.mcp_servers.items():
-        yield from (f"the MCP server {name} {problem}" for problem in _find_server_problems(server))
+    yield from find_tool_problems(definition.tools)
+    if definition.multiagent is not None:
+        yield from _find_roster_problems(definition.multiagent)
 
 
 def _find_model_problems(key: str, model: str) -> Iterator[str]:
@@ -173,54 +183,12 @@ def _find_model_problems(key: str, model: str) -> Iterator[str]:
         yield f"{key}: {problem}"
 
 
-def _find_tool_problems(tools: AgentTools) -> Iterator[str]:
-    own = {tool.name for tool in tools.custom}
-    named = (("only", tools.only or ()), ("without", tools.without))
-    for key, names in named:
-        for name in names:
-            if name not in DEFINITIONS and name not in own:
-                yield f"{name!r:.80} in tools.{key} is not a tool. The tools are {_join({*DEFINITIONS, *own})}."
-    known = {*DEFINITIONS, *ACTIONS, *TOOL_OF_ACTION}
-    for name in tools.policies:
-        if name not in known:
-            yield f"{name!r:.80} in tools.policies is neither a tool nor an action. Use one of {_join(known)}."
-
-
-def _find_custom_problems(custom: Iterable[CustomTool]) -> Iterator[str]:
-    tools = tuple(custom)
-    for name, count in Counter(tool.name for tool in tools).items():
-        if count > 1 or name in DEFINITIONS:
-            yield f"the custom tool {name} has the name of another tool. Choose another name."
-    for tool in tools:
-        if problem := _find_input_problem(tool.input_schema):
-            yield f"the input_schema of the custom tool {tool.name} {problem}"
-
-
-def _find_input_problem(schema: dict[str, Any]) -> str:
-    if schema.get("type") != "object":
-        return "must have `type: object`."
-    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        return f"has more than {MAX_SCHEMA_BYTES} bytes. Every request to the model carries it, so shorten it."
-    problem = find_schema_problem(schema)
-    return f"is not a valid JSON Schema: {problem}" if problem else ""
-
-
-def _find_server_problems(server: ServerDefinition) -> Iterator[str]:
-    if bool(server.command) == bool(server.url):
-        yield "needs a command or a url, and not both."
-    if server.url and not server.url.startswith(("http://", "https://")):
-        yield f"has the url {server.url!r:.80}. Write one that begins with https:// or http://."
-    if server.url and (server.args or server.env):
-        yield "has a url, so it takes headers; args and env belong to a command."
-    if server.command and server.headers:
-        yield "has a command, so it takes args and env; headers belong to a url."
-    for key, value in (*server.env.items(), *server.headers.items()):
-        if value.startswith(VAULT) and not _VAULT_VALUE.fullmatch(value):
-            yield f"has the value {value!r:.80} of {key}. Write vault:NAME."
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+def _find_roster_problems(multiagent: Multiagent) -> Iterator[str]:
+    if not multiagent.agents and multiagent.form == "coordinator":
+        yield "multiagent names no agent. Name 1 to 20 in multiagent.agents, or leave it out."
+    for name, count in Counter(entry.agent for entry in multiagent.agents).items():
+        if count > 1:
+            yield f"multiagent names the agent {name} {count} times. Name each once."
 
 
 _DECODER = msgspec.json.Decoder(AgentDefinition)

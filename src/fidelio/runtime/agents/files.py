@@ -56,6 +56,13 @@ async def resolve_agent(
         raise
 
 
+async def define_files(context: RuntimeContext, project: str) -> None:
+    """Store what the files that may be used say now, so that lists show their agents."""
+    for file in await asyncio.to_thread(DefinitionFiles(KIND, context.home).list, project):
+        if file.content is not None and not file.problem:
+            await define_agent(context, project, file.name, file.content, by="file", source=file.hash)
+
+
 def built_in_agent(environ: Mapping[str, str] = os.environ) -> AgentDefinition:
     """The definition of `default` where nobody has defined it."""
     model = environ.get(MODEL_VARIABLE) or DEFAULT_MODEL

@@ -6,22 +6,24 @@ owns the shared files of the agent: deleting it deletes the agent as a whole.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import msgspec
 
-from fidelio.errors import AgentDefinitionProblem, Command, Hint
-from fidelio.ledger.model import Document
+from fidelio.errors import AgentDefinitionProblem, Command, DocumentConflict, Hint
+from fidelio.ledger.model import Document, NewEvent, PutDocument
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, decode_agent
 from fidelio.runtime.named_definitions import VersionedDocument, put_version
-from fidelio.runtime.record import RuntimeRecords
+from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.stores import Store, describe, find_store, open_store
 from fidelio.runtime.tools.model import RuntimeContext
 
 # The author of versions that are not a person's or a file's.
 BUILT_IN = "built-in"
-_PATH = "definition"
+DEFINITION_PATH, _VARIANTS = "definition", "variants"
 # As many names as an error lists.
 _NAMED = 20
 
@@ -42,20 +44,46 @@ async def define_agent(
     check_agent_name(name)
     store = await open_store(context, "substrate", project=project, agent=name)
     body = {"name": name, "source": source, "model": definition.model}
-    document = VersionedDocument(store=store, space=_space(store), path=_PATH, event=e.AGENT_DEFINED, body=body)
+    document = VersionedDocument(
+        store=store, space=agent_space(store.id), path=DEFINITION_PATH, event=e.AGENT_DEFINED, body=body
+    )
     version = await put_version(context, document, describe(msgspec.to_builtins(definition)), by=by)
     if version is None:
         raise AgentDefinitionProblem(f"The agent {name} is being changed by others.", remedy="Try again.", retryable=True)
     return AgentVersion(name, version, definition)
 
 
-async def load_agent(context: RuntimeContext, project: str, name: str, version: int | None = None) -> AgentVersion:
-    """A version of an agent: the newest if `version` is None. Raises `AgentDefinitionProblem` if there is none."""
+async def load_agent(
+    context: RuntimeContext, project: str, name: str, version: int | None = None, *, variant: str = ""
+) -> AgentVersion:
+    """A version of an agent: the newest if `version` is None. Raises `AgentDefinitionProblem` if there is none.
+
+    `variant`: a definition that a session has in place of that of the version.
+    """
     check_agent_name(name)
     found = await _find_document(context, project, name, version)
     if found is None or found.text is None:
         raise await _unknown(context, project, name, version)
-    return _to_version(name, found)
+    return await _load_variant(context, project, _to_version(name, found), variant) if variant else _to_version(name, found)
+
+
+async def load_session_agent(context: RuntimeContext, record: RuntimeRecord) -> AgentVersion:
+    """The agent of a session, as the session has it."""
+    return await load_agent(context, record.project, record.agent, record.agent_version, variant=record.agent_variant)
+
+
+async def define_variant(context: RuntimeContext, project: str, name: str, definition: AgentDefinition, *, by: str) -> str:
+    """Store a content that `parse_agent` has checked for sessions that differ from every version of their agent."""
+    store, text = await open_store(context, "substrate", project=project, agent=name), describe(msgspec.to_builtins(definition))
+    variant = hashlib.sha256(text.encode()).hexdigest()[:32]
+    path = f"{_VARIANTS}/{variant}"
+    if await context.ledger.document(agent_space(store.id), path) is None:
+        event = NewEvent(type=e.AGENT_VARIED, body={"name": name, "variant": variant, "by": by}, actor=by)
+        document = PutDocument(space=agent_space(store.id), path=path, text=text, author=by, expect=0)
+        # Another session with the same content may have been faster.
+        with suppress(DocumentConflict):
+            await context.ledger.commit(store.change(event, documents=(document,)))
+    return variant
 
 
 async def find_author(context: RuntimeContext, project: str, name: str) -> str:
@@ -68,7 +96,7 @@ async def list_agents(context: RuntimeContext, project: str) -> tuple[AgentVersi
     """The newest version of each agent that is defined in a project, by name."""
     found = []
     async for name, store in _project_stores(context, project):
-        document = await context.ledger.document(_space(store), _PATH)
+        document = await context.ledger.document(agent_space(store.id), DEFINITION_PATH)
         if document is not None and document.text is not None:
             found.append(_to_version(name, document))
     return tuple(sorted(found, key=lambda agent: agent.name))
@@ -78,7 +106,7 @@ async def list_versions(context: RuntimeContext, project: str, name: str, *, lim
     """The versions of an agent, newest first."""
     check_agent_name(name)
     store = await find_store(context, "substrate", project=project, agent=name)
-    listed = () if store is None else await context.ledger.versions(_space(store), _PATH, limit=limit)
+    listed = () if store is None else await context.ledger.versions(agent_space(store.id), DEFINITION_PATH, limit=limit)
     if not listed:
         raise await _unknown(context, project, name, None)
     entries = []
@@ -90,7 +118,15 @@ async def list_versions(context: RuntimeContext, project: str, name: str, *, lim
 
 async def _find_document(context: RuntimeContext, project: str, name: str, version: int | None) -> Document | None:
     store = await find_store(context, "substrate", project=project, agent=name)
-    return None if store is None else await context.ledger.document(_space(store), _PATH, version=version)
+    return None if store is None else await context.ledger.document(agent_space(store.id), DEFINITION_PATH, version=version)
+
+
+async def _load_variant(context: RuntimeContext, project: str, agent: AgentVersion, variant: str) -> AgentVersion:
+    store = await open_store(context, "substrate", project=project, agent=agent.name)
+    found = await context.ledger.document(agent_space(store.id), f"{_VARIANTS}/{variant}")
+    if found is None or found.text is None:
+        raise AgentDefinitionProblem(f"There is no variant {variant!r:.80} of the agent {agent.name}.")
+    return msgspec.structs.replace(agent, definition=_to_version(agent.name, found).definition)
 
 
 def _to_version(name: str, document: Document) -> AgentVersion:
@@ -99,9 +135,9 @@ def _to_version(name: str, document: Document) -> AgentVersion:
     return AgentVersion(name, document.version, decode_agent(document.text, where))
 
 
-def _space(store: Store) -> str:
-    """Apart from the shared files, which agents read and change."""
-    return f"agent:{store.id}"
+def agent_space(store: str) -> str:
+    """The space of the definitions, apart from the shared files, which agents read and change."""
+    return f"agent:{store}"
 
 
 async def _project_stores(context: RuntimeContext, project: str) -> AsyncIterator[tuple[str, Store]]:

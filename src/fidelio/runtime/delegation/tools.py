@@ -17,7 +17,7 @@ from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.runtime import events as e
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.delegation.definitions import SessionDelegate, SessionRunChild
 from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, share_budget
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
@@ -89,13 +89,14 @@ def _define_outcome(arguments: SessionDelegate, title: str) -> tuple[NewEvent, .
 
 async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgentSession:
     record = call.record
-    agent = await load_agent(call.context, record.project, record.agent, record.agent_version)
+    agent = await load_session_agent(call.context, record)
     budget = merge_budget(agent.definition.limits, record.budget)
     price = call.context.ports.models.describe(record.model or agent.definition.model).price
     return NewAgentSession(
         project=record.project,
         agent=record.agent,
         version=record.agent_version,
+        variant=record.agent_variant,
         model=record.model,
         title=arguments.title or arguments.message[:80],
         # Pinned: a newer version of the environment may be more open than the one that the parent has.

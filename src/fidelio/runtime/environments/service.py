@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from fidelio.errors import EnvironmentProblem
 from fidelio.runtime.environments.preparation import find_prepared
 from fidelio.runtime.environments.versions import (
+    BUILT_IN_DEFAULT,
     DEFAULT,
     KIND,
     Environment,
@@ -16,8 +19,20 @@ from fidelio.runtime.environments.versions import (
     list_environments,
     load_environment,
 )
-from fidelio.runtime.named_definitions import DefinitionFiles
+from fidelio.runtime.named_definitions import DefinitionFiles, list_documents
+from fidelio.runtime.stores import find_store
 from fidelio.runtime.tools.model import RuntimeContext
+
+# The authors of versions that are not a person's by name: those of files, and those of objects that programs create.
+FILE, OBJECT = "file", "object"
+
+
+class NamedEnvironment(msgspec.Struct, frozen=True):
+    """An environment of a file or of a command, or the built-in one. `time` is 0 if no version of it was used yet."""
+
+    name: str
+    environment: Environment
+    time: int
 
 
 class Environments:
@@ -34,7 +49,7 @@ class Environments:
         """
         wanted = name or DEFAULT
         if (file := await asyncio.to_thread(self._files.find, wanted, project)) and file.content is not None:
-            return await define(self._context, wanted, file.content, by="file", source=file.hash)
+            return await define(self._context, wanted, file.content, by=FILE, source=file.hash)
         try:
             return await load_environment(self._context, wanted)
         except EnvironmentProblem:
@@ -55,6 +70,25 @@ class Environments:
     async def list_files(self, project: str) -> tuple[EnvironmentFile, ...]:
         """The files of environments that a project can use, and those that it cannot, with the reason."""
         return await asyncio.to_thread(self._files.list, project)
+
+    async def list_named(self, project: str) -> tuple[NamedEnvironment, ...]:
+        """What a project can use by name: the built-in one, those of commands, and its files. Nothing of other projects."""
+        found = {DEFAULT: NamedEnvironment(DEFAULT, BUILT_IN_DEFAULT.environment, 0)}
+        store = await find_store(self._context, "environments")
+        async for document in list_documents(self._context, store):
+            # A version of a file belongs to the project of the file, and that of an object to the object.
+            if document.author not in (FILE, OBJECT):
+                chosen = await load_environment(self._context, document.path)
+                found[document.path] = NamedEnvironment(document.path, chosen.environment, document.time)
+        for file in await self.list_files(project):
+            if file.content is not None and not file.problem:
+                known = found.get(file.name)
+                found[file.name] = NamedEnvironment(file.name, file.content, known.time if known else 0)
+        return tuple(found[name] for name in sorted(found))
+
+    async def find_named(self, project: str, name: str) -> NamedEnvironment | None:
+        """The environment of that name, if the project can use it."""
+        return next((found for found in await self.list_named(project) if found.name == name), None)
 
     async def prepare(self, name: str, version: int | None = None) -> EnvironmentVersion:
         """Run the setup of a version now, instead of with the first call of a session."""

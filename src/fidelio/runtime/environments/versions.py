@@ -58,7 +58,11 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     setup: Annotated[str, Meta(max_length=20_000)] = ""
     limits: EnvironmentLimits = EnvironmentLimits()
     variables: Annotated[dict[str, Annotated[str, Meta(max_length=32_768)]], Meta(max_length=200)] = {}
-    description: Annotated[str, Meta(max_length=1_000)] = ""
+    description: Annotated[str, Meta(max_length=2_048)] = ""
+    # Whether MCP servers of agents may be used: those that are reached over the network.
+    mcp_servers: bool = True
+    # Tool calls are carried out by a worker of the user's, and not in a sandbox of ours.
+    self_hosted: bool = False
 
     @property
     def needs_preparation(self) -> bool:

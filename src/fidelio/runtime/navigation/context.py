@@ -14,7 +14,7 @@ import msgspec
 from fidelio.errors import AgentDefinitionProblem
 from fidelio.ledger.model import PutDocument
 from fidelio.providers.model import ModelInfo
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.navigation.own_files import name_files
 from fidelio.runtime.navigation.visibility import load_visible
 from fidelio.runtime.record import RuntimeRecord
@@ -155,7 +155,7 @@ async def load_window(context: RuntimeContext, session: LoadedRuntime) -> int | 
     if not record.agent_version:
         return None
     try:
-        agent = await load_agent(context, record.project, record.agent, record.agent_version)
+        agent = await load_session_agent(context, record)
     except AgentDefinitionProblem:
         return ModelInfo().window
     return context.ports.models.describe(record.model or agent.definition.model).window

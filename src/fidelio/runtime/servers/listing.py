@@ -123,11 +123,11 @@ def check_schema(tool: ListedTool) -> ListedTool:
     return msgspec.structs.replace(tool, is_declarable=is_plain and not find_schema_problem(tool.input_schema))
 
 
-def list_tools(listing: SessionListing, servers: Iterable[str]) -> Iterator[tuple[str, ListedTool]]:
+def list_tools(listing: SessionListing, servers: Mapping[str, ServerDefinition]) -> Iterator[tuple[str, ListedTool]]:
     """The tools of the servers that the agent has, with the names of their servers."""
-    for server in servers:
+    for server, definition in servers.items():
         if (found := listing.servers.get(server)) is not None:
-            yield from ((server, tool) for tool in found.tools)
+            yield from ((server, tool) for tool in found.tools if definition.offers(tool.tool))
 
 
 def collect_names(listing: SessionListing) -> set[str]:

@@ -16,7 +16,7 @@ import msgspec
 from fidelio.errors import ToolRefused
 from fidelio.ledger.long_text import json_text, sanitize_text
 from fidelio.providers.model import ToolDeclaration
-from fidelio.runtime.agents.definition import ServerDefinition
+from fidelio.runtime.agents.tools import ANY_TOOL, ServerDefinition
 from fidelio.runtime.servers.connection import Connections, ServerConnection
 from fidelio.runtime.servers.listing import PREFIX, ListedTool, compute_origin
 from fidelio.runtime.tools.catalogue import ExtraTool
@@ -28,8 +28,6 @@ from fidelio.toolkit import read_arguments
 from fidelio.validation import CheckUndecided, find_violations
 
 GROUP = "mcp"
-# The name by which a policy is set for all tools of a server.
-ANY_TOOL = "*"
 MAX_RESULT = 40_000
 MAX_ARGUMENTS = 40_000
 # More names than this in the description of `tools_open` would be in every request; then only the servers are named.

@@ -11,7 +11,7 @@ import msgspec
 
 from fidelio.ledger.search import tokenize
 from fidelio.runtime.agents.definition import AgentSkills
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.shell.plans import suggest
 from fidelio.runtime.skills.catalogue import Skill, list_skills, load_catalogue, read_skill
 from fidelio.runtime.skills.definitions import ReadSkill, SearchSkills
@@ -92,7 +92,7 @@ async def _find_chosen(call: ToolCall) -> AgentSkills:
     record = call.record
     if not record.agent_version:
         return AgentSkills()
-    return (await load_agent(call.context, record.project, record.agent, record.agent_version)).definition.skills
+    return (await load_session_agent(call.context, record)).definition.skills
 
 
 def _describe(call: ToolCall, skill: Skill) -> dict[str, Any]:

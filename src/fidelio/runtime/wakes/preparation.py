@@ -8,7 +8,7 @@ import msgspec
 
 from fidelio.providers.model import ModelInfo, Provider, ToolDeclaration
 from fidelio.runtime.agents.definition import AgentVersion, Budget, CustomTool
-from fidelio.runtime.agents.versions import load_agent
+from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.bootstrap.files import BootstrapFile, load_bootstrap
 from fidelio.runtime.environments.versions import load_environment
 from fidelio.runtime.record import RuntimeRecord
@@ -58,7 +58,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 async def prepare(context: RuntimeContext, session: LoadedRuntime) -> Prepared:
     """Load what the wake needs. Raises `AgentDefinitionProblem`, `EnvironmentProblem` and `ModelProblem`."""
     record = session.record
-    agent = await load_agent(context, record.project, record.agent, record.agent_version)
+    agent = await load_session_agent(context, record)
     definition, model = agent.definition, record.model or agent.definition.model
     provider, vendor_model = context.ports.models.find(model)
     tools = offer_tools(agent, record)

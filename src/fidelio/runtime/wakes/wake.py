@@ -270,6 +270,7 @@ class _Wake:
             messages=conversation.messages,
             tools=prepared.declarations,
             max_tokens=min(prepared.agent.definition.max_output_tokens, prepared.info.max_output),
+            effort=prepared.agent.definition.effort,
             conversation=self._loaded.id,
         )
         try:

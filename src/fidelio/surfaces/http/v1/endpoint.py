@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -15,15 +18,40 @@ from fidelio.errors import FidelioError
 from fidelio.ids import new_id
 from fidelio.processes.caller import PERSON
 from fidelio.runtime.service import RuntimeService
+from fidelio.surfaces.http.application import SMALL_BODY, BodyBudget
 from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
 from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, make_page
+from fidelio.surfaces.http.v1.values import TimeRange, read_range
 
 T = TypeVar("T")
 MAX_BODY = 16 * 1024 * 1024
 # The actor of what a holder of the key does, and the channel by which it arrives.
 API_ACTOR, API_CHANNEL, RELAYED = "api", "api", "relayed"
+IDEMPOTENCY_KEY = "idempotency-key"
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _LOG = logging.getLogger(__name__)
+
+
+class RateLimit:
+    """A token bucket for the requests of a key. A server has one key, so it has one bucket.
+
+    It refills by the rate and holds what two seconds bring, so that a program may begin with many requests at once.
+    """
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = per_second, clock
+        self._left, self._seen = 2.0 * per_second, clock()
+
+    def take(self) -> float:
+        """Take a request; 0, or the seconds until the next may be taken."""
+        now = self._clock()
+        self._left = min(2.0 * self._rate, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if self._left < 1:
+            return (1 - self._left) / self._rate
+        self._left -= 1
+        return 0.0
 
 
 class ApiServices:
@@ -32,6 +60,8 @@ class ApiServices:
     def __init__(self, application: Application, project: str) -> None:
         self.application, self.project = application, project
         self.cursors = Cursors(application.keys())
+        limits = application.settings.http
+        self.rate, self.bodies = RateLimit(limits.api_rate), BodyBudget(limits.body_megabytes * 1024 * 1024)
 
     async def runtime(self) -> RuntimeService:
         return await self.application.runtime()
@@ -47,6 +77,19 @@ class ApiRequest:
 
     def __init__(self, raw: Request, services: ApiServices, request_id: str) -> None:
         self.raw, self.services, self.id = raw, services, request_id
+        self._reserved = 0
+
+    @property
+    def project(self) -> str:
+        return self.services.project
+
+    @property
+    def idempotency_key(self) -> str:
+        """What makes a creation safe to repeat; empty without the header. Raises 400 for what is no key."""
+        key = self.raw.headers.get(IDEMPOTENCY_KEY, "")
+        if IDEMPOTENCY_KEY in self.raw.headers and not _KEY.fullmatch(key):
+            raise ApiProblem("Idempotency-Key: use 1 to 255 printable ASCII characters.")
+        return key
 
     def path(self, name: str) -> str:
         return str(self.raw.path_params[name])
@@ -80,6 +123,10 @@ class ApiRequest:
         next_page = None if position is None else self.services.cursors.encode(list_, position)
         return make_page(list(items), next_page)
 
+    def times(self, name: str) -> TimeRange:
+        """The range that `name[gte]` and the like describe, such as those of `created_at`."""
+        return read_range(name, self.raw.query_params)
+
     async def body(self, type_: type[T]) -> T:
         """The JSON body, checked. An omitted body is an empty object. Raises 400 with the name of the field, or 413."""
         content = await self._read()
@@ -101,14 +148,35 @@ class ApiRequest:
         peer = await make_peer_lookup(self.raw.scope)()
         return RELAYED if peer.run else API_CHANNEL
 
+    async def require_key_holder(self) -> None:
+        """Refuse what only the holder of the key may do, and not an agent that has found it. Raises 403."""
+        if await self.channel() == RELAYED:
+            message = "Only the holder of the key may do this, and the sender is an agent. Ask the person who started it."
+            raise ApiProblem(message, status=403, type_="permission_error")
+
+    def release(self) -> None:
+        """Give back the memory of the body."""
+        self.services.bodies.release(self._reserved)
+        self._reserved = 0
+
     async def _read(self) -> bytes:
         chunks, size = list[bytes](), 0
         async for chunk in self.raw.stream():
             size += len(chunk)
             if size > MAX_BODY:
                 raise ApiProblem(f"The body has more than {MAX_BODY} bytes.", status=413, type_="request_too_large")
+            self._reserve(size - SMALL_BODY)
             chunks.append(chunk)
         return b"".join(chunks)
+
+    def _reserve(self, size: int) -> None:
+        """Take memory for a large body from what all requests share. Raises 529 if there is not enough."""
+        if size <= self._reserved:
+            return
+        if not self.services.bodies.reserve(size - self._reserved):
+            message = "Too many large requests are in progress. Send it again in a moment."
+            raise ApiProblem(message, status=529, type_="overloaded_error", headers={"retry-after": "5"})
+        self._reserved = size
 
 
 Handler = Callable[[ApiRequest], Awaitable[Any]]
@@ -128,6 +196,7 @@ def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request],
         request = ApiRequest(raw, services, new_id("req_", 20))
         handler = route.handlers.get(raw.method)
         try:
+            _check_rate(services.rate)
             if handler is None:
                 return _refuse_method(route, request)
             result = await handler(request)
@@ -138,11 +207,20 @@ def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request],
         except Exception:  # noqa: BLE001  # outermost boundary: a request that fails must not end the server
             _LOG.exception("Request %s of the API failed", request.id)
             return make_error(500, "api_error", "An internal error occurred. The log of the server has it.", request.id)
+        finally:
+            request.release()
         response = result if isinstance(result, Response) else JSONResponse(result)
         response.headers.setdefault("request-id", request.id)
         return response
 
     return answer
+
+
+def _check_rate(rate: RateLimit) -> None:
+    if seconds := rate.take():
+        message = "Too many requests. FIDELIO_HTTP_API_RATE of the server is how many it takes in a second."
+        headers = {"retry-after": str(math.ceil(seconds))}
+        raise ApiProblem(message, status=429, type_="rate_limit_error", headers=headers)
 
 
 def _refuse_method(route: ApiRoute, request: ApiRequest) -> Response:

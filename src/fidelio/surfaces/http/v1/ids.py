@@ -17,6 +17,7 @@ NOUNS = {
     "memstore": "Memory store",
     "vlt": "Vault",
     "depl": "Deployment",
+    "skill": "Skill",
 }
 
 
