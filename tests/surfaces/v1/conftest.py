@@ -54,8 +54,14 @@ def script() -> Callable[[ModelBehaviour], None]:
 
 
 @pytest.fixture
-async def application(tmp_path: Path, project: Path) -> AsyncIterator[Application]:
-    settings = load_settings(str(tmp_path / "home"), environ={})
+def environ() -> dict[str, str]:
+    """The environment that the settings of the server are read from."""
+    return {}
+
+
+@pytest.fixture
+async def application(tmp_path: Path, project: Path, environ: dict[str, str]) -> AsyncIterator[Application]:
+    settings = load_settings(str(tmp_path / "home"), environ=environ)
     async with RuntimeApplication(settings) as opened, host_runtime(await opened.runtime()):
         yield opened
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from fidelio.errors import AgentDefinitionProblem
 from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, describe_effect, parse_agent
-from fidelio.runtime.agents.versions import BUILT_IN, define_agent, find_author, load_agent
+from fidelio.runtime.agents.versions import BUILT_IN, define_agent, find_author, is_archived, load_agent
 from fidelio.runtime.named_definitions import DefinitionFile, DefinitionFiles, DefinitionKind
 from fidelio.runtime.tools.model import RuntimeContext
 
@@ -39,11 +39,16 @@ async def resolve_agent(
 ) -> AgentVersion:
     """The version that a new session gets: that of the nearest file, else the newest of the ledger, else the built-in default.
 
-    Raises `AgentDefinitionProblem` for an unknown name, and `UntrustedProject` if only a file that is not trusted has it.
+    Raises `AgentDefinitionProblem` for an unknown or archived name, and `UntrustedProject` if only a file that is not trusted
+    has it.
     """
     files = DefinitionFiles(KIND, context.home)
     if (file := await asyncio.to_thread(files.find, name, project)) and file.content is not None:
         return await define_agent(context, project, name, file.content, by="file", source=file.hash)
+    if await is_archived(context, project, name):
+        raise AgentDefinitionProblem(
+            f"The agent {name} is archived.", remedy="Use another one: it begins no sessions any more."
+        )
     author = await find_author(context, project, name)
     # A built-in version follows the variable, also when that has changed.
     if name == DEFAULT and author in ("", BUILT_IN):

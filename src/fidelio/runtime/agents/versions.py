@@ -92,6 +92,12 @@ async def find_author(context: RuntimeContext, project: str, name: str) -> str:
     return "" if found is None or found.text is None else found.author
 
 
+async def is_archived(context: RuntimeContext, project: str, name: str) -> bool:
+    """Whether a program has archived the agent."""
+    store = await find_store(context, "substrate", project=project, agent=name)
+    return store is not None and (await context.unit.load(store.id)).record.is_archived
+
+
 async def list_agents(context: RuntimeContext, project: str) -> tuple[AgentVersion, ...]:
     """The newest version of each agent that is defined in a project, by name."""
     found = []

@@ -1,7 +1,8 @@
 """Environments that programs create: their content, and the environment of our sandboxes that it means. Pure.
 
 The system of a sandbox is that of the machine, read-only, so packages cannot become part of it. The setup of the environment
-installs them once below /environment, each with the package manager of the machine, and variables let every command find them. Packages of apt have to be installed on the machine: a sandbox has no system of its own.
+installs them once below /environment, each with the package manager of the machine, and variables let every command find them.
+Packages of apt have to be installed on the machine: a sandbox has no system of its own.
 """
 
 from __future__ import annotations

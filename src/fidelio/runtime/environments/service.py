@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 
 from fidelio.errors import EnvironmentProblem
+from fidelio.ledger.paging import all_pages
 from fidelio.runtime.environments.preparation import find_prepared
 from fidelio.runtime.environments.versions import (
     BUILT_IN_DEFAULT,
@@ -20,6 +22,7 @@ from fidelio.runtime.environments.versions import (
     load_environment,
 )
 from fidelio.runtime.named_definitions import DefinitionFiles, list_documents
+from fidelio.runtime.record import RuntimeRecords
 from fidelio.runtime.stores import find_store
 from fidelio.runtime.tools.model import RuntimeContext
 
@@ -89,6 +92,15 @@ class Environments:
     async def find_named(self, project: str, name: str) -> NamedEnvironment | None:
         """The environment of that name, if the project can use it."""
         return next((found for found in await self.list_named(project) if found.name == name), None)
+
+    async def find_user(self, project: str, name: str) -> str:
+        """A session of the project that still uses an environment; empty if there is none."""
+        read = partial(self._context.ledger.sessions, kind="runtime", namespace=f"runtime:{project}")
+        async for session in all_pages(read):
+            record = RuntimeRecords().read(session.raw)
+            if record.environment == name and not record.is_archived and record.status != "terminated":
+                return session.id
+        return ""
 
     async def prepare(self, name: str, version: int | None = None) -> EnvironmentVersion:
         """Run the setup of a version now, instead of with the first call of a session."""

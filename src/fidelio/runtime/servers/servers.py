@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ToolDeclaration
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import ServerDefinition
+from fidelio.runtime.environments.versions import Environment, load_environment
 from fidelio.runtime.servers.connection import Connections
 from fidelio.runtime.servers.credentials import Masks
 from fidelio.runtime.servers.listing import (
@@ -40,6 +42,7 @@ from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.model_calls import until_interrupt
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.updates import WakeUpdates
+from fidelio.sandbox.host.proxy.addresses import is_listed
 
 # Tools are declared to the model with its own up to here; more are opened as a group.
 MAX_DECLARED = 20
@@ -79,7 +82,9 @@ class _Lister:
         due = [name for name, server in servers.items() if _is_due(known.servers.get(name), server, now)]
         if not due:
             return known, ()
-        answers = await until_interrupt(self._ask_all(due), self._interrupt)
+        record = updates.loaded.record
+        chosen = await load_environment(updates.context, record.environment, record.environment_version)
+        answers = await until_interrupt(self._ask_all(due, chosen.environment), self._interrupt)
         names, found = collect_names(known), dict[str, ServerListing]()
         for name, answer in zip(due, answers, strict=True):
             found[name] = await self._build(name, answer, names, now=now, is_late=stored is not None)
@@ -89,11 +94,13 @@ class _Lister:
         await updates.commit(events, documents=(listing_document(updates.loaded.id, listing),))
         return listing, tuple(_notice(changed))
 
-    async def _ask_all(self, names: list[str]) -> list[list[Any] | str]:
-        return await asyncio.gather(*map(self._ask, names))
+    async def _ask_all(self, names: list[str], environment: Environment) -> list[list[Any] | str]:
+        return await asyncio.gather(*(self._ask(name, environment) for name in names))
 
-    async def _ask(self, name: str) -> list[Any] | str:
+    async def _ask(self, name: str, environment: Environment) -> list[Any] | str:
         """What a server lists, or why it cannot be used."""
+        if problem := _find_refusal(self._tools.mcp_servers[name], environment):
+            return problem
         try:
             connection = await self._connections.connect(name)
         except (ToolRefused, VaultProblem) as error:
@@ -108,6 +115,14 @@ class _Lister:
         if len(tools) <= MAX_DECLARED or self._tools.all_tools:
             tools = tuple(await asyncio.to_thread(lambda: list(map(check_schema, tools))))
         return ServerListing(origin, tools, left_out, is_late=is_late)
+
+
+def _find_refusal(server: ServerDefinition, environment: Environment) -> str:
+    """Why the environment of the session does not allow a server; empty if it does."""
+    host = (urlsplit(server.url).hostname or "") if server.url else ""
+    if not host or environment.mcp_servers or is_listed(host, environment.hosts):
+        return ""
+    return f"The environment of the session does not allow MCP servers, and {host} is not one of its hosts."
 
 
 def _is_due(known: ServerListing | None, server: ServerDefinition, now: int) -> bool:

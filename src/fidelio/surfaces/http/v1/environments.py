@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from fidelio.clock import format_iso
 from fidelio.errors import EnvironmentProblem, SessionNotFound
 from fidelio.ids import ALPHABET
-from fidelio.ledger.paging import all_pages
 from fidelio.runtime.environments.programs import (
     HostedEnvironment,
     PackageList,
@@ -30,8 +29,6 @@ from fidelio.runtime.environments.programs import (
 from fidelio.runtime.environments.service import OBJECT, Environments, NamedEnvironment
 from fidelio.runtime.environments.versions import Environment
 from fidelio.runtime.objects import Objects, StoredObject
-from fidelio.runtime.record import RuntimeRecords
-from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
@@ -151,7 +148,7 @@ async def _delete(request: ApiRequest) -> Any:
     await request.require_key_holder()
     stored = await _require_object(request)
     id_ = to_wire(PREFIX, stored.id)
-    if session := await _find_user(request, id_):
+    if session := await (await _environments(request)).find_user(request.project, id_):
         raise ApiProblem(
             f"The environment {id_} is used by the session {to_wire('sesn', session)}. Archive or delete its sessions first,"
             " or archive the environment."
@@ -164,16 +161,17 @@ async def _list(request: ApiRequest) -> Any:
     limit, archived = request.limit(), request.flag("include_archived")
     list_ = f"environments:{archived}"
     position = request.cursor(list_) or {}
-    items, first = list[dict[str, Any]](), int(position.get("n", 0))
-    cursor = position.get("c")
-    while not first and len(items) < limit:
+    if "n" in position:
+        return await _add_named(request, list_, [], position["n"], limit)
+    items, cursor = list[dict[str, Any]](), position.get("c")
+    while len(items) < limit:
         page = await (await _objects(request)).list(cursor=cursor, limit=limit - len(items))
         items += [_render(stored) for stored in page.items if archived or not stored.archived_at]
         if (cursor := page.next) is None:
             break
     if cursor is not None:
         return request.page(list_, items, {"c": cursor})
-    return await _add_named(request, list_, items, first, limit - len(items))
+    return await _add_named(request, list_, items, 0, limit - len(items))
 
 
 async def _add_named(request: ApiRequest, list_: str, items: list[dict[str, Any]], first: int, room: int) -> dict[str, Any]:
@@ -239,17 +237,6 @@ def _read_status() -> str:
         return APT_STATUS.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-async def _find_user(request: ApiRequest, name: str) -> str:
-    """A session that still uses an environment."""
-    ledger, records = (await request.services.runtime()).context.ledger, RuntimeRecords()
-    namespace = session_namespace(request.project)
-    async for session in all_pages(lambda **page: ledger.sessions(kind="runtime", namespace=namespace, **page)):
-        record = records.read(session.raw)
-        if record.environment == name and not record.is_archived and record.status != "terminated":
-            return session.id
-    return ""
 
 
 def _apply(former: HostedEnvironment, body: UpdateEnvironment) -> HostedEnvironment:
