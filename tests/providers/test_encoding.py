@@ -232,3 +232,22 @@ def decode_chat(request: ModelRequest) -> dict[str, list[Any]]:
         "texts": [part["text"] for part in parts if "text" in part]
         + [content for content in contents if isinstance(content, str)],
     }
+
+
+@proves("providers.effort")
+@pytest.mark.parametrize(
+    ("effort", "of_anthropic", "of_openai"),
+    [
+        ("", None, None),
+        ("low", {"effort": "low"}, {"effort": "low"}),
+        ("high", None, {"effort": "high"}),
+        ("max", {"effort": "max"}, {"effort": "xhigh"}),
+    ],
+)
+def test_an_effort_reaches_the_vendors_that_have_the_setting(effort: Any, of_anthropic: Any, of_openai: Any) -> None:
+    request = msgspec.structs.replace(ask("First"), effort=effort)
+
+    assert anthropic.encode_request(request).get("output_config") == of_anthropic
+    assert openai.encode_request(msgspec.structs.replace(request, model="o3")).get("reasoning") == of_openai
+    assert "reasoning" not in openai.encode_request(msgspec.structs.replace(request, model="gpt-4o"))
+    assert chat.encode_request(request) == chat.encode_request(ask("First"))

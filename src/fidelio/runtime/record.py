@@ -164,8 +164,8 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
-    place = ("environment", "environment_version", "mount_mode", "mount_source")
-    names = (*place, "agent_version", "agent_variant", "model", "title", "metadata")
+    sandbox = ("environment", "environment_version", "mount_mode", "mount_source")
+    names = (*sandbox, "agent_version", "agent_variant", "model", "title", "metadata")
     changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
     for name in ("vaults", "vault_ids"):
         if name in event.body:

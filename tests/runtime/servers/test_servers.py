@@ -13,6 +13,7 @@ from fidelio.processes.table import find_marked
 from fidelio.providers.model import ModelReply, ModelRequest, TextBlock
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import ServerDefinition
+from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.servers import connection, servers
 from fidelio.runtime.servers.tools import find_server_policy
 from tests.runtime.servers import program
@@ -21,6 +22,7 @@ from tests.support import proves
 
 PROGRAM = Path(program.__file__)
 ECHO = ("mcp__test__echo", {"text": "hello"})
+ECHO_NEAR = ("mcp__near__echo", {"text": "hello"})
 ALLOWED = dict.fromkeys(("echo", "fail", "image", "long", "slow", "other"), "always_allow")
 
 
@@ -298,3 +300,29 @@ async def wait_for(condition: Callable[[], bool]) -> None:
             except FileNotFoundError:
                 pass
             await asyncio.to_thread(Path("/proc/self/stat").read_bytes)
+
+
+@proves("v1.environments.servers")
+async def test_a_limited_environment_keeps_the_agent_from_servers_that_it_does_not_allow(tmp_path: Path) -> None:
+    limited = Environment(network="limited", hosts=("mcp.example.com",), mcp_servers=False)
+    async with open_runtime(tmp_path) as runtime:
+        await define(runtime.context, "closed", limited, by="person:anna")
+        servers = {"far": {"url": "https://other.example.com/mcp"}, "near": describe_server()}
+        session = await runtime.begin(tools={"mcp_servers": servers}, environment="closed")
+        await talk(runtime, session, use(ECHO_NEAR), say("Done."))
+
+        (refused,) = await runtime.events(session, e.SESSION_ERROR)
+        assert "does not allow MCP servers, and other.example.com is not one of its hosts" in str(refused.body)
+        # A server on this machine is not reached over the network.
+        assert result_text(runtime.requests[1]) == '{"ok":true,"content":"echo: hello"}'
+
+
+@proves("v1.agents.toolset")
+async def test_the_agent_has_only_the_tools_of_a_server_that_its_definition_names(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        session = await begin(runtime, test=describe_server(only=["echo", "fail"], without=["fail"]))
+        await talk(runtime, session, use(("mcp__test__fail", {"text": "x"})), say("Done."))
+
+        assert declared(runtime.requests[0]) == ["mcp__test__echo"]
+        assert results_of(runtime.requests[1])[0].is_error
+        assert "It does not work." not in result_text(runtime.requests[1], 0)

@@ -96,7 +96,7 @@ def test_a_tool_is_what_its_config_says_else_what_the_default_says(toolset: dict
 def test_a_tool_of_a_server_asks_unless_its_toolset_says_otherwise(toolset: dict[str, Any], tool: str) -> None:
     wire = {"type": "mcp_toolset", "mcp_server_name": "a", **toolset}
     server = read([wire], [{"type": "url", "name": "a", "url": "https://a.example.com"}]).mcp_servers["a"]
-    own = next((config for config in toolset.get("configs", []) if config["name"] == tool), {})
+    own: dict[str, Any] = next((config for config in toolset.get("configs", []) if config["name"] == tool), {})
     default = toolset.get("default_config", {})
 
     enabled = next((value for value in (own.get("enabled"), default.get("enabled")) if value is not None), True)

@@ -103,9 +103,9 @@ def test_a_rate_limit_takes_a_burst_and_then_its_rate() -> None:
     now = [0.0]
     rate = RateLimit(10, clock=lambda: now[0])
 
-    burst = [rate.take() for _ in range(21)]
+    burst = [rate.count() for _ in range(21)]
     now[0] = 0.1
-    later = [rate.take(), rate.take()]
+    later = [rate.count(), rate.count()]
 
     assert burst[:20] == [0.0] * 20
     assert burst[20] == pytest.approx(0.1)

@@ -123,7 +123,8 @@ async def test_packages_of_the_system_have_to_be_on_the_machine(
 
     made = await sdk.beta.environments.create(name="E", config=cloud(packages={"apt": ["git", "git=1:2.39"]}))
 
-    assert made.config.to_dict()["packages"]["apt"] == ["git", "git=1:2.39"]
+    assert made.config.type == "cloud"
+    assert made.config.packages.apt == ["git", "git=1:2.39"]
     for missing in ("gone", "nothing", "git=3"):
         with pytest.raises(BadRequestError, match=missing.partition("=")[0]):
             await sdk.beta.environments.create(name="E", config=cloud(packages={"apt": [missing]}))

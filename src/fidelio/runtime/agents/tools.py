@@ -64,7 +64,7 @@ class ServerDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class WebOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """Which hosts a tool for the web may use, with their subdomains; one of the two lists at most. 0 tokens: its own limit."""
+    """Which hosts a tool for the web may use, with their subdomains; at most a single list. 0 tokens: its own limit."""
 
     allowed_domains: Annotated[tuple[str, ...], Meta(max_length=64)] = ()
     blocked_domains: Annotated[tuple[str, ...], Meta(max_length=64)] = ()

@@ -31,7 +31,7 @@ FILE, OBJECT = "file", "object"
 
 
 class NamedEnvironment(msgspec.Struct, frozen=True):
-    """An environment of a file or of a command, or the built-in one. `time` is 0 if no version of it was used yet."""
+    """An environment of a file or of a command, or the built-in default. `time` is 0 if no version of it was used yet."""
 
     name: str
     environment: Environment
@@ -75,7 +75,7 @@ class Environments:
         return await asyncio.to_thread(self._files.list, project)
 
     async def list_named(self, project: str) -> tuple[NamedEnvironment, ...]:
-        """What a project can use by name: the built-in one, those of commands, and its files. Nothing of other projects."""
+        """What a project can use by name: the built-in default, those of commands, and its files. Nothing of other projects."""
         found = {DEFAULT: NamedEnvironment(DEFAULT, BUILT_IN_DEFAULT.environment, 0)}
         store = await find_store(self._context, "environments")
         async for document in list_documents(self._context, store):

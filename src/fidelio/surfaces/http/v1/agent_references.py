@@ -69,7 +69,7 @@ class Coordinator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
 
 
 class Members(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=MEMBERS):
-    """Three parts, each enabled or not."""
+    """Advisor, subagents and workflows, each enabled or not."""
 
     advisor: Switch | UnsetType | None = UNSET
     subagents: Subagents | UnsetType | None = UNSET
@@ -102,8 +102,8 @@ async def read_multiagent(request: ApiRequest, param: MultiagentParam, former: M
         items = [item for item in param.agents if not isinstance(item, AdvisorReference)]
         return Multiagent(agents=await _read_items(request, items, own))
     _refuse_members(param)
-    kept = former.agents if former is not None and former.form == MEMBERS else ()
-    return Multiagent(agents=await _read_subagents(request, param, kept, own), form=MEMBERS)
+    former_agents = former.agents if former is not None and former.form == MEMBERS else ()
+    return Multiagent(agents=await _read_subagents(request, param, former_agents, own), form=MEMBERS)
 
 
 def _refuse_members(param: Members) -> None:
@@ -118,18 +118,18 @@ def _refuse_members(param: Members) -> None:
 
 
 async def _read_subagents(
-    request: ApiRequest, param: Members, kept: tuple[RosterEntry, ...], own: str
+    request: ApiRequest, param: Members, former_agents: tuple[RosterEntry, ...], own: str
 ) -> tuple[RosterEntry, ...]:
     subagents = param.subagents
     if isinstance(subagents, Subagents) and subagents.type == "disabled":
         return ()
     sent = subagents.predefined_agents if isinstance(subagents, Subagents) else UNSET
     if sent is not UNSET:
-        kept = await _read_items(request, sent or (), own)
-    if not kept:
+        former_agents = await _read_items(request, sent or (), own)
+    if not former_agents:
         message = "multiagent.subagents: name at least one agent in predefined_agents: inline agents are not offered here."
         raise ApiProblem(message)
-    return kept
+    return former_agents
 
 
 async def _read_items(request: ApiRequest, items: Sequence[RosterItem], own: str) -> tuple[RosterEntry, ...]:
@@ -189,7 +189,7 @@ def _refuse(field: str, what: str) -> ApiProblem:
 
 
 async def read_skills(request: ApiRequest, params: Sequence[SkillParam]) -> tuple[SkillReference, ...]:
-    """The skills of a definition. Raises 400 for what is no uploaded skill, and 404 for an unknown one."""
+    """The skills of a definition. Raises 400 for what is no uploaded skill, and 404 if it is unknown."""
     ids = [param.skill_id for param in params]
     if twice := next((id_ for id_ in ids if ids.count(id_) > 1), ""):
         raise ApiProblem(f"skills: {twice!r:.80} is there twice. Name each once.")

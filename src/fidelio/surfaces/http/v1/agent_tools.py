@@ -85,7 +85,7 @@ class AgentToolset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_
 
 
 class FidelioToolset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="fidelio_toolset"):
-    """The tools of Fidelio. `all_tools`: every one is declared to the model."""
+    """The tools of Fidelio. `all_tools`: each is declared to the model."""
 
     configs: Configs | None = None
     default_config: DefaultConfig | None = None
@@ -277,8 +277,8 @@ def _read_server(server: UrlServer, toolset: McpToolset, former: ServerDefinitio
     narrowed = _read_configs(default, toolset.configs or (), own, f"the toolset of {server.name:.80}")
     policies = narrowed.policies if own == "always_ask" else {ANY_TOOL: own, **narrowed.policies}
     is_same = former is not None and server.url == (former.url or f"{COMMAND}{server.name}")
-    kept = former if former is not None and is_same else ServerDefinition(url=server.url)
-    return replace(kept, only=narrowed.only, without=narrowed.without, policies=policies)
+    base = former if former is not None and is_same else ServerDefinition(url=server.url)
+    return replace(base, only=narrowed.only, without=narrowed.without, policies=policies)
 
 
 def _render_toolset(tools: AgentTools) -> Iterator[dict[str, Any]]:

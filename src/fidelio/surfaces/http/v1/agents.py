@@ -122,7 +122,7 @@ AgentParam: TypeAlias = str | AgentReference | AgentWithOverrides
 
 
 class ChosenAgent(msgspec.Struct, frozen=True):
-    """An agent for a session. `variant`: the definition that the session has in place of that of the version."""
+    """An agent for a session. `variant`: a definition that replaces that of the version."""
 
     name: str
     version: int
@@ -131,7 +131,7 @@ class ChosenAgent(msgspec.Struct, frozen=True):
 
 
 async def choose_agent(request: ApiRequest, value: AgentParam | Any) -> ChosenAgent:
-    """The agent that a body names. Raises 404 for an unknown one, and 400 for one that is archived or cannot be used."""
+    """The agent that a body names. Raises 404 if it is unknown, and 400 if it is archived or cannot be used."""
     param = value if isinstance(value, str | AgentReference | AgentWithOverrides) else _read_param(value)
     id_, version = (param, None) if isinstance(param, str) else (param.id, param.version)
     entry = await _load(request, id_, version, usable=True)

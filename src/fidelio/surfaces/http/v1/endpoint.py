@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RateLimit:
-    """A token bucket for the requests of a key. A server has one key, so it has one bucket.
+    """A token bucket for the requests of a key. A server has a single key, so it has a single bucket.
 
     It refills by the rate and holds what two seconds bring, so that a program may begin with many requests at once.
     """
@@ -43,8 +43,8 @@ class RateLimit:
         self._rate, self._clock = per_second, clock
         self._left, self._seen = 2.0 * per_second, clock()
 
-    def take(self) -> float:
-        """Take a request; 0, or the seconds until the next may be taken."""
+    def count(self) -> float:
+        """Count a request; 0, or the seconds until the next is accepted."""
         now = self._clock()
         self._left = min(2.0 * self._rate, self._left + (now - self._seen) * self._rate)
         self._seen = now
@@ -155,7 +155,7 @@ class ApiRequest:
             raise ApiProblem(message, status=403, type_="permission_error")
 
     def release(self) -> None:
-        """Give back the memory of the body."""
+        """Release the memory of the body."""
         self.services.bodies.release(self._reserved)
         self._reserved = 0
 
@@ -170,7 +170,7 @@ class ApiRequest:
         return b"".join(chunks)
 
     def _reserve(self, size: int) -> None:
-        """Take memory for a large body from what all requests share. Raises 529 if there is not enough."""
+        """Reserve memory for a large body from what all requests share. Raises 529 if there is not enough."""
         if size <= self._reserved:
             return
         if not self.services.bodies.reserve(size - self._reserved):
@@ -217,7 +217,7 @@ def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request],
 
 
 def _check_rate(rate: RateLimit) -> None:
-    if seconds := rate.take():
+    if seconds := rate.count():
         message = "Too many requests. FIDELIO_HTTP_API_RATE of the server is how many it takes in a second."
         headers = {"retry-after": str(math.ceil(seconds))}
         raise ApiProblem(message, status=429, type_="rate_limit_error", headers=headers)

@@ -98,7 +98,7 @@ class CreateEnvironment(UpdateEnvironment, frozen=True, forbid_unknown_fields=Tr
 
 
 async def choose_environment(request: ApiRequest, id_: str) -> str:
-    """The internal name of an environment that a body names. Raises 404 for an unknown one, 400 for an archived one."""
+    """The internal name of an environment that a body names. Raises 404 if it is unknown, 400 if it is archived."""
     if (stored := await _find_object(request, id_)) is not None:
         if stored.archived_at:
             raise ApiProblem(f"environment_id: the environment {id_} is archived. Use another one.")
@@ -209,7 +209,7 @@ async def _find_named(request: ApiRequest, id_: str) -> NamedEnvironment:
 
 
 async def _require_object(request: ApiRequest) -> Stored:
-    """The environment of the path, which has to be one that a program created."""
+    """The environment of the path, which a program must have created."""
     id_ = request.path("environment_id")
     if (stored := await _find_object(request, id_)) is not None:
         return stored
@@ -218,7 +218,7 @@ async def _require_object(request: ApiRequest) -> Stored:
 
 
 async def _define(request: ApiRequest, stored: Stored) -> None:
-    """Make the content a version of our environments, unless it is one."""
+    """Make the content the newest version of our environment of that name."""
     name = to_wire(PREFIX, stored.id)
     await (await _environments(request)).define(name, build_environment(stored.content), by=OBJECT)
 

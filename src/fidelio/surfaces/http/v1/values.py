@@ -31,9 +31,9 @@ def patch_metadata(
     if patch is None:
         return {}
     merged = {**former, **patch}
-    kept = {key: value for key, value in merged.items() if value is not None and not (clears_empty and not value)}
-    _check_metadata(kept)
-    return kept
+    patched = {key: value for key, value in merged.items() if value is not None and not (clears_empty and not value)}
+    _check_metadata(patched)
+    return patched
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
