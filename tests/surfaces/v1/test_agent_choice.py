@@ -14,6 +14,8 @@ from starlette.requests import Request
 
 from fidelio.app.application import Application
 from fidelio.errors import AgentDefinitionProblem
+from fidelio.ledger.audit import verify_all
+from fidelio.ledger.chain import ChainVerdict
 from fidelio.providers.model import ModelReply, ModelRequest, TextBlock
 from fidelio.runtime.sessions import NewAgentSession
 from fidelio.surfaces.http.v1 import agents, environments
@@ -69,6 +71,8 @@ async def test_a_session_can_differ_from_its_agent(
     check_shape(BetaManagedAgentsSessionAgent, shown)
     assert (shown["id"], shown["version"], shown["system"], shown["tools"]) == (agent.id, 1, "Other.", [CUSTOM])
     assert (await sdk.beta.agents.retrieve(agent.id)).system == "Own."
+    verdicts = [verdict async for verdict in verify_all(runtime.context.ledger)]
+    assert [verdict for verdict in verdicts if not isinstance(verdict, ChainVerdict) or verdict.problems] == []
 
 
 @proves("v1.agents.variant")

@@ -19,6 +19,7 @@ from tests.surfaces.v1.conftest import KEY
 from tests.surfaces.v1.shapes import send
 
 AGENT = {"name": "A", "model": "scripted:test"}
+BODIES: dict[str, dict[str, Any]] = {"agents": AGENT, "environments": {}}
 
 
 @proves("v1.idempotency")
@@ -32,6 +33,19 @@ async def test_a_repeated_creation_gives_the_same_object(url: str, path: str, bo
     assert (first.status_code, second.status_code) == (200, 200)
     assert first.json()["id"] == second.json()["id"]
     assert (other.status_code, other.json()["error"]["type"]) == (409, "conflict_error")
+
+
+@proves("v1.idempotency")
+@pytest.mark.parametrize("path", ["agents", "environments"])
+async def test_of_two_bodies_with_a_key_at_once_only_the_first_is_stored(url: str, path: str) -> None:
+    key, address = {**KEY, "Idempotency-Key": "order 8"}, f"{url}/v1/{path}"
+
+    answers = await asyncio.gather(*(send("POST", address, {**BODIES[path], "name": n}, key=key) for n in "AB"))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    (made,) = [answer.json() for answer in answers if answer.status_code == 200]
+    found = (await send("GET", f"{address}/{made['id']}")).json()
+    assert (found["name"], found.get("version", 1)) == (made["name"], 1)
 
 
 @proves("v1.idempotency")

@@ -20,9 +20,9 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import AgentDefinition, decode_agent
 from fidelio.runtime.agents.files import resolve_agent
-from fidelio.runtime.agents.versions import BUILT_IN, DEFINITION_PATH, agent_space, define_agent
+from fidelio.runtime.agents.versions import BUILT_IN, DEFINITION_PATH, agent_space
 from fidelio.runtime.record import RuntimeRecords
-from fidelio.runtime.stores import describe, find_store
+from fidelio.runtime.stores import describe, find_store, open_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 _NAMESPACE = "runtime-store:substrate"
@@ -54,12 +54,16 @@ async def create_agent(
 ) -> AgentEntry:
     """Define an agent under a new name. `key`: an idempotency key; used for another content, it raises `SessionExists`."""
     name = _make_name(definition.title, key)
-    if key and await find_store(context, "substrate", project=project, agent=name) is not None:
-        first = await load_named(context, project, name, 1)
-        if first.definition != definition:
-            raise SessionExists(f"The key {key!r:.80} was used for another agent.", remedy="Use a new key for each creation.")
-        return await load_named(context, project, name)
-    await define_agent(context, project, name, definition, by=by)
+    store = await open_store(context, "substrate", project=project, agent=name)
+    try:
+        first = _document(store.id, definition, 0, by)
+        await context.ledger.commit(store.change(*_describe(name, definition, 1, by), documents=(first,)))
+    except DocumentConflict:
+        # The key was used before, perhaps by another process a moment ago.
+        if (await load_named(context, project, name, 1)).definition != definition:
+            raise SessionExists(
+                f"The key {key!r:.80} was used for another agent.", remedy="Use a new key for each creation."
+            ) from None
     return await load_named(context, project, name)
 
 
@@ -161,11 +165,19 @@ async def archive_agent(context: RuntimeContext, project: str, id_: str, *, by: 
 
 
 async def _put(context: RuntimeContext, entry: AgentEntry, definition: AgentDefinition, by: str) -> None:
-    body = {"name": entry.name, "source": "", "model": definition.model, "version": entry.version + 1, "by": by}
-    event = NewEvent(type=e.AGENT_DEFINED, body=body, actor=by)
+    events = _describe(entry.name, definition, entry.version + 1, by)
+    documents = (_document(entry.id, definition, entry.version, by),)
+    await context.unit.update(entry.id, lambda _: SessionDecision(None, events=events, documents=documents))
+
+
+def _describe(name: str, definition: AgentDefinition, version: int, by: str) -> tuple[NewEvent, ...]:
+    body = {"name": name, "source": "", "model": definition.model, "version": version, "by": by}
+    return (NewEvent(type=e.AGENT_DEFINED, body=body, actor=by),)
+
+
+def _document(store: str, definition: AgentDefinition, expect: int, by: str) -> PutDocument:
     text = describe(msgspec.to_builtins(definition))
-    document = PutDocument(space=agent_space(entry.id), path=DEFINITION_PATH, text=text, author=by, expect=entry.version)
-    await context.unit.update(entry.id, lambda _: SessionDecision(None, events=(event,), documents=(document,)))
+    return PutDocument(space=agent_space(store), path=DEFINITION_PATH, text=text, author=by, expect=expect)
 
 
 async def _read(context: RuntimeContext, project: str, session: Session, version: int | None) -> AgentEntry | None:
