@@ -106,6 +106,14 @@ def test_a_tool_of_a_server_asks_unless_its_toolset_says_otherwise(toolset: dict
     assert server.policies.get(tool, server.policies.get("*", "always_ask")) == policy["type"]
 
 
+@proves("v1.agents.update")
+def test_what_a_file_says_in_another_way_is_no_change() -> None:
+    former = AgentTools(without=("write", "read"), policies={"shell_run": "auto", "run_command": "always_ask"})
+
+    assert read(render_tools(former), [], former) is former
+    assert read([{"type": "fidelio_toolset"}], [], former) == AgentTools()
+
+
 @proves("v1.agents.toolset")
 def test_a_list_that_an_update_leaves_out_is_kept() -> None:
     tools = [{"type": "agent_toolset_20260401"}, {"type": "mcp_toolset", "mcp_server_name": "a"}]

@@ -128,11 +128,14 @@ def change_tools(former: AgentTools, tools: Sequence[ToolParam] | None, servers:
         return former
     tools = _TOOLS.decode(msgspec.json.encode(render_tools(former))) if tools is None else tools
     servers = _SERVERS.decode(msgspec.json.encode(render_servers(former))) if servers is None else servers
-    return replace(
+    changed = replace(
         _read_toolset(tools),
         custom=tuple(_read_custom(tool) for tool in tools if isinstance(tool, CustomToolParam)),
         mcp_servers=_read_servers(tools, servers, former.mcp_servers),
     )
+    # A file may say the same in another way, which is no change.
+    is_same = render_tools(changed) == render_tools(former) and render_servers(changed) == render_servers(former)
+    return former if is_same else changed
 
 
 def render_tools(tools: AgentTools) -> list[dict[str, Any]]:
@@ -231,7 +234,7 @@ def _read_configs(
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ApiProblem(f"tools: {where} has two configs of {twice!r:.80}.")
     is_enabled = default.enabled is not False
-    differing = tuple(config.name for config in configs if config.enabled not in (None, is_enabled))
+    differing = tuple(sorted(config.name for config in configs if config.enabled not in (None, is_enabled)))
     chosen = {config.name: _read_policy(config.permission_policy, policy) for config in configs}
     policies = {name: each for name, each in chosen.items() if each is not None}
     return _Narrowed(None, differing, policies) if is_enabled else _Narrowed(differing, (), policies)
