@@ -44,7 +44,7 @@ async def define(bench: Bench, tmp_path: Path, **packages: Any) -> EnvironmentVe
     return await Environments(bench.context).define("build", environment, by="anna")
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 async def test_every_package_is_installed_where_commands_find_it(bench: Bench, shell: FakeShell, tmp_path: Path) -> None:
     chosen = await define(bench, tmp_path, pip=("attrs==24.1.0", "rich>=13,<14"), npm=("@scope/tool@2",))
 
@@ -56,7 +56,7 @@ async def test_every_package_is_installed_where_commands_find_it(bench: Bench, s
     assert len(shell.runs) == 1
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 async def test_a_package_that_cannot_be_installed_is_named(bench: Bench, shell: FakeShell, tmp_path: Path) -> None:
     chosen = await define(bench, tmp_path, pip=("rich", "missing==1", "attrs"))
 
@@ -64,7 +64,7 @@ async def test_a_package_that_cannot_be_installed_is_named(bench: Bench, shell: 
         await find_prepared(bench.context, chosen)
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 @given(st.text(max_size=30))
 def test_no_name_of_a_package_is_an_option_or_a_command(name: str) -> None:
     content = HostedEnvironment(name="E", packages=Packages(pip=(name,)))
@@ -78,7 +78,7 @@ def test_no_name_of_a_package_is_an_option_or_a_command(name: str) -> None:
     assert name in setup
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 def test_the_database_of_the_machine_says_which_packages_are_installed() -> None:
     status = (
         "Package: git\nStatus: install ok installed\nDescription: vcs\n Package: fake\n Status: x installed\nVersion: 1:2\n\n"

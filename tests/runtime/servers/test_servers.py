@@ -302,7 +302,7 @@ async def wait_for(condition: Callable[[], bool]) -> None:
             await asyncio.to_thread(Path("/proc/self/stat").read_bytes)
 
 
-@proves("v1.environments.servers")
+@proves("v1.environments-servers")
 async def test_a_limited_environment_keeps_the_agent_from_servers_that_it_does_not_allow(tmp_path: Path) -> None:
     limited = Environment(network="limited", hosts=("mcp.example.com",), mcp_servers=False)
     async with open_runtime(tmp_path) as runtime:
@@ -317,7 +317,7 @@ async def test_a_limited_environment_keeps_the_agent_from_servers_that_it_does_n
         assert result_text(runtime.requests[1]) == '{"ok":true,"content":"echo: hello"}'
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 async def test_the_agent_has_only_the_tools_of_a_server_that_its_definition_names(tmp_path: Path) -> None:
     async with open_runtime(tmp_path) as runtime:
         session = await begin(runtime, test=describe_server(only=["echo", "fail"], without=["fail"]))

@@ -39,7 +39,7 @@ async def begin(application: Application, project: Path, chosen: agents.ChosenAg
     return await runtime.start_session(new)
 
 
-@proves("v1.agents.variant")
+@proves("v1.agents-variant")
 async def test_a_session_can_differ_from_its_agent(
     sdk: AsyncAnthropic, request_: ApiRequest, application: Application, project: Path, script: Any
 ) -> None:
@@ -75,7 +75,7 @@ async def test_a_session_can_differ_from_its_agent(
     assert [verdict for verdict in verdicts if not isinstance(verdict, ChainVerdict) or verdict.problems] == []
 
 
-@proves("v1.agents.variant")
+@proves("v1.agents-variant")
 async def test_the_tools_of_a_session_can_be_changed_and_nothing_else(
     sdk: AsyncAnthropic, request_: ApiRequest, application: Application, project: Path
 ) -> None:
@@ -96,7 +96,7 @@ async def test_the_tools_of_a_session_can_be_changed_and_nothing_else(
         await agents.change_session_agent(request_, record, msgspec.convert({"system": "x"}, agents.Configuration))
 
 
-@proves("v1.agents.variant")
+@proves("v1.agents-variant")
 async def test_a_session_shows_the_agents_of_its_roster_in_full(
     sdk: AsyncAnthropic, request_: ApiRequest, application: Application, project: Path
 ) -> None:
@@ -115,7 +115,7 @@ async def test_a_session_shows_the_agents_of_its_roster_in_full(
     assert members == [("Helper", 1, "Help."), ("Leader", 1, None)]
 
 
-@proves("v1.agents.refused")
+@proves("v1.agents-refused")
 @pytest.mark.parametrize(
     "value",
     [
@@ -134,7 +134,7 @@ async def test_what_names_no_agent_begins_no_session(request_: ApiRequest, value
     assert raised.value.status in (400, 404)
 
 
-@proves("v1.agents.archive")
+@proves("v1.agents-archive")
 async def test_an_archived_agent_begins_no_session(sdk: AsyncAnthropic, request_: ApiRequest) -> None:
     agent = await sdk.beta.agents.create(name="A", model="scripted:test")
     await sdk.beta.agents.archive(agent.id)
@@ -145,7 +145,7 @@ async def test_an_archived_agent_begins_no_session(sdk: AsyncAnthropic, request_
         await agents.choose_agent(request_, {"type": "agent", "id": agent.id, "version": 1})
 
 
-@proves("v1.agents.files")
+@proves("v1.agents-files")
 async def test_a_session_gets_what_the_file_of_its_agent_says_now(
     sdk: AsyncAnthropic, request_: ApiRequest, application: Application
 ) -> None:
@@ -160,7 +160,7 @@ async def test_a_session_gets_what_the_file_of_its_agent_says_now(
     assert (chosen.version, chosen.definition.system) == (2, "Second.")
 
 
-@proves("v1.environments.create")
+@proves("v1.environments-create")
 async def test_a_session_keeps_the_version_of_its_environment(
     sdk: AsyncAnthropic, request_: ApiRequest, application: Application, project: Path
 ) -> None:
@@ -180,7 +180,7 @@ async def test_a_session_keeps_the_version_of_its_environment(
     assert (await runtime.environments.load(record.environment)).environment.network == "unrestricted"
 
 
-@proves("v1.environments.named")
+@proves("v1.environments-named")
 async def test_a_session_can_name_a_named_environment_but_no_unknown_or_archived_one(
     sdk: AsyncAnthropic, request_: ApiRequest
 ) -> None:

@@ -64,7 +64,7 @@ def read(tools: Any, servers: Any, former: AgentTools = NONE) -> AgentTools:
     return change_tools(former, msgspec.convert(tools, ToolParams), msgspec.convert(servers, ServerParams))
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 @given(wires())
 def test_what_is_rendered_reads_as_the_same_tools(wire: tuple[Any, Any]) -> None:
     tools = read(*wire)
@@ -77,7 +77,7 @@ def test_what_is_rendered_reads_as_the_same_tools(wire: tuple[Any, Any]) -> None
     assert list(find_tool_problems(tools)) == []
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 @given(AGENT_TOOLSET)
 def test_a_tool_is_what_its_config_says_else_what_the_default_says(toolset: dict[str, Any]) -> None:
     tools, default = read([toolset], []), toolset.get("default_config", {})
@@ -91,7 +91,7 @@ def test_a_tool_is_what_its_config_says_else_what_the_default_says(toolset: dict
     assert tools.list_policies() == {name: tools.find_policy(name) for name in AGENT_TOOLS}
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 @given(SERVER_TOOLSET, TOOL_NAMES)
 def test_a_tool_of_a_server_asks_unless_its_toolset_says_otherwise(toolset: dict[str, Any], tool: str) -> None:
     wire = {"type": "mcp_toolset", "mcp_server_name": "a", **toolset}
@@ -106,7 +106,7 @@ def test_a_tool_of_a_server_asks_unless_its_toolset_says_otherwise(toolset: dict
     assert server.policies.get(tool, server.policies.get("*", "always_ask")) == policy["type"]
 
 
-@proves("v1.agents.update")
+@proves("v1.agents-update")
 def test_what_a_file_says_in_another_way_is_no_change() -> None:
     former = AgentTools(without=("write", "read"), policies={"shell_run": "auto", "run_command": "always_ask"})
 
@@ -114,7 +114,7 @@ def test_what_a_file_says_in_another_way_is_no_change() -> None:
     assert read([{"type": "fidelio_toolset"}], [], former) == AgentTools()
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 def test_a_list_that_an_update_leaves_out_is_kept() -> None:
     tools = [{"type": "agent_toolset_20260401"}, {"type": "mcp_toolset", "mcp_server_name": "a"}]
     former = read(tools, [{"type": "url", "name": "a", "url": "https://a.example.com"}])
@@ -126,7 +126,7 @@ def test_a_list_that_an_update_leaves_out_is_kept() -> None:
     assert (changed.toolset, changed.mcp_servers["a"].url) == ("agent_toolset_20260401", "https://b.example.com")
 
 
-@proves("v1.agents.files")
+@proves("v1.agents-files")
 @pytest.mark.parametrize("url", ["https://a.example.com", "https://b.example.com"])
 def test_the_headers_of_a_server_stay_with_its_address(url: str) -> None:
     known = ServerDefinition(url="https://a.example.com", headers={"X": "vault:a"})
@@ -137,6 +137,6 @@ def test_the_headers_of_a_server_stay_with_its_address(url: str) -> None:
     assert changed.mcp_servers["a"].headers == (known.headers if url == known.url else {})
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 def test_the_wire_names_every_tool_of_the_shared_toolset() -> None:
     assert set(get_args(AgentToolName)) == set(AGENT_TOOLS)

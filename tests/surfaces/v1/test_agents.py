@@ -34,7 +34,7 @@ async def create(sdk: AsyncAnthropic, **fields: Any) -> Any:
     return await sdk.beta.agents.create(**{"name": "Coding Assistant", "model": "scripted:test", **fields})
 
 
-@proves("v1.agents.create")
+@proves("v1.agents-create")
 async def test_a_created_agent_comes_back_in_full(sdk: AsyncAnthropic) -> None:
     created = await create(sdk, description="Writes code.", system="Be brief.", tools=[TOOLSET], metadata={"team": "a"})
 
@@ -49,7 +49,7 @@ async def test_a_created_agent_comes_back_in_full(sdk: AsyncAnthropic) -> None:
     }
 
 
-@proves("v1.agents.create")
+@proves("v1.agents-create")
 async def test_an_agent_of_a_program_can_be_used_by_name(sdk: AsyncAnthropic, application: Application, project: Path) -> None:
     first, second = await create(sdk), await create(sdk)
 
@@ -60,7 +60,7 @@ async def test_an_agent_of_a_program_can_be_used_by_name(sdk: AsyncAnthropic, ap
     assert (await resolve_agent(context, str(project), names[0])).definition.title == "Coding Assistant"
 
 
-@proves("v1.agents.shape")
+@proves("v1.agents-shape")
 async def test_every_part_of_an_agent_has_the_shape_of_the_sdk(sdk: AsyncAnthropic, url: str) -> None:
     helper = await create(sdk, name="Helper")
     web = {"name": "web_fetch", "enabled": False, "allowed_domains": ["docs.example.com"], "max_content_tokens": 5_000}
@@ -93,7 +93,7 @@ async def test_every_part_of_an_agent_has_the_shape_of_the_sdk(sdk: AsyncAnthrop
     ]
 
 
-@proves("v1.agents.update")
+@proves("v1.agents-update")
 async def test_each_change_is_a_version_and_the_same_content_is_none(sdk: AsyncAnthropic) -> None:
     agent = await create(sdk, description="First.", tools=[TOOLSET], metadata={"a": "1", "b": "2"})
 
@@ -108,7 +108,7 @@ async def test_each_change_is_a_version_and_the_same_content_is_none(sdk: AsyncA
     assert (first.version, first.metadata, first.name) == (1, {"a": "1", "b": "2"}, "Coding Assistant")
 
 
-@proves("v1.agents.update")
+@proves("v1.agents-update")
 async def test_an_update_of_an_older_version_is_a_conflict(sdk: AsyncAnthropic) -> None:
     agent = await create(sdk)
     await sdk.beta.agents.update(agent.id, version=1, system="First.")
@@ -120,7 +120,7 @@ async def test_an_update_of_an_older_version_is_a_conflict(sdk: AsyncAnthropic) 
     assert (await sdk.beta.agents.retrieve(agent.id)).system == "First."
 
 
-@proves("v1.agents.update")
+@proves("v1.agents-update")
 async def test_of_two_updates_at_once_none_is_lost(sdk: AsyncAnthropic) -> None:
     agent = await create(sdk)
 
@@ -130,7 +130,7 @@ async def test_of_two_updates_at_once_none_is_lost(sdk: AsyncAnthropic) -> None:
     assert (found.version, sorted(found.metadata)) == (5, ["k0", "k1", "k2", "k3"])
 
 
-@proves("v1.agents.update")
+@proves("v1.agents-update")
 async def test_what_was_read_can_be_sent_back_unchanged(sdk: AsyncAnthropic, url: str) -> None:
     mcp = {"type": "mcp_toolset", "mcp_server_name": "issues", "default_config": {"enabled": False}}
     agent = await create(sdk, tools=[TOOLSET, mcp, CUSTOM], mcp_servers=[SERVER])
@@ -142,7 +142,7 @@ async def test_what_was_read_can_be_sent_back_unchanged(sdk: AsyncAnthropic, url
     assert (again.status_code, again.json()["version"]) == (200, 1)
 
 
-@proves("v1.agents.list")
+@proves("v1.agents-list")
 async def test_lists_are_paged_filtered_and_newest_first(sdk: AsyncAnthropic) -> None:
     agents = [await create(sdk, name=f"Agent {number}") for number in range(5)]
     await sdk.beta.agents.archive(agents[1].id)
@@ -161,7 +161,7 @@ async def test_lists_are_paged_filtered_and_newest_first(sdk: AsyncAnthropic) ->
         await sdk.beta.agents.list(created_at_gte="yesterday")
 
 
-@proves("v1.agents.list")
+@proves("v1.agents-list")
 async def test_versions_are_listed_newest_first(sdk: AsyncAnthropic) -> None:
     agent = await create(sdk)
     for number in range(4):
@@ -174,7 +174,7 @@ async def test_versions_are_listed_newest_first(sdk: AsyncAnthropic) -> None:
     assert versions[-1].system is None
 
 
-@proves("v1.agents.archive")
+@proves("v1.agents-archive")
 async def test_an_archived_agent_is_kept_and_not_used(sdk: AsyncAnthropic, application: Application, project: Path) -> None:
     agent = await create(sdk)
 
@@ -190,7 +190,7 @@ async def test_an_archived_agent_is_kept_and_not_used(sdk: AsyncAnthropic, appli
         await resolve_agent(context, str(project), name)
 
 
-@proves("v1.agents.files")
+@proves("v1.agents-files")
 async def test_agents_of_files_and_commands_are_listed_and_belong_to_them(
     sdk: AsyncAnthropic, application: Application, project: Path
 ) -> None:
@@ -212,7 +212,7 @@ async def test_agents_of_files_and_commands_are_listed_and_belong_to_them(
     assert (kept.system, kept.limits.usd) == ("Mine.", 1)
 
 
-@proves("v1.agents.files")
+@proves("v1.agents-files")
 async def test_commands_and_headers_of_servers_are_not_shown_and_not_lost(
     url: str, application: Application, project: Path
 ) -> None:
@@ -235,7 +235,7 @@ async def test_commands_and_headers_of_servers_are_not_shown_and_not_lost(
     assert changed["far"].headers == {"A": "hush"}
 
 
-@proves("v1.agents.toolset")
+@proves("v1.agents-toolset")
 async def test_our_own_toolset_can_be_chosen_on_the_wire(url: str) -> None:
     configs = [{"name": "shell_run", "permission_policy": {"type": "auto"}}, {"name": "session_delegate", "enabled": False}]
     ours: Any = {"type": "fidelio_toolset", "all_tools": True, "configs": configs}

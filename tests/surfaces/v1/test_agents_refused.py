@@ -16,7 +16,7 @@ from tests.surfaces.v1.shapes import send
 from tests.surfaces.v1.test_agents import CUSTOM, ISSUES, SERVER, TOOLSET, create
 
 
-@proves("v1.agents.roster")
+@proves("v1.agents-roster")
 async def test_a_roster_of_three_parts_is_merged_by_updates(sdk: AsyncAnthropic) -> None:
     helper, other = await create(sdk, name="Helper"), await create(sdk, name="Other")
     first: Any = {"type": "multiagent_20261001", "subagents": {"type": "enabled", "predefined_agents": [helper.id]}}
@@ -41,7 +41,7 @@ async def test_a_roster_of_three_parts_is_merged_by_updates(sdk: AsyncAnthropic)
     assert (await sdk.beta.agents.update(agent.id, multiagent=None)).multiagent is None
 
 
-@proves("v1.agents.roster")
+@proves("v1.agents-roster")
 async def test_a_roster_that_cannot_be_kept_is_refused(sdk: AsyncAnthropic) -> None:
     helper = await create(sdk, name="Helper")
     leader = await create(sdk, multiagent={"type": "coordinator", "agents": [helper.id]})
@@ -70,7 +70,7 @@ async def test_a_roster_that_cannot_be_kept_is_refused(sdk: AsyncAnthropic) -> N
         assert raised.value.status_code in (400, 404)
 
 
-@proves("v1.agents.refused")
+@proves("v1.agents-refused")
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -141,7 +141,7 @@ async def test_what_cannot_be_kept_is_refused_by_name(sdk: AsyncAnthropic, field
     assert [agent async for agent in sdk.beta.agents.list()] == []
 
 
-@proves("v1.agents.refused")
+@proves("v1.agents-refused")
 async def test_unknown_ids_and_versions_are_not_found(sdk: AsyncAnthropic, url: str) -> None:
     agent = await create(sdk)
 
@@ -158,7 +158,7 @@ async def test_unknown_ids_and_versions_are_not_found(sdk: AsyncAnthropic, url: 
         assert (await send("GET", f"{url}/v1/agents/{agent.id}?version={version}")).status_code == 400
 
 
-@proves("v1.agents.project")
+@proves("v1.agents-project")
 async def test_an_agent_of_another_project_is_unknown(
     sdk: AsyncAnthropic, url: str, application: Application, project: Path
 ) -> None:
@@ -180,7 +180,7 @@ async def test_an_agent_of_another_project_is_unknown(
     assert [agent.id async for agent in sdk.beta.agents.list()] == [mine.id]
 
 
-@proves("v1.agents.relayed")
+@proves("v1.agents-relayed")
 async def test_an_agent_that_found_the_key_defines_nothing(sdk: AsyncAnthropic, url: str) -> None:
     agent = await create(sdk)
     relayed = {"x-api-key": "test-key-of-the-api", "Fidelio-Agent": "s_000000000000.1"}

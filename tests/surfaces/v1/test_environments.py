@@ -31,7 +31,7 @@ async def load(application: Application, id_: str) -> Environment:
     return (await (await application.runtime()).environments.load(id_)).environment
 
 
-@proves("v1.environments.create")
+@proves("v1.environments-create")
 async def test_a_created_environment_comes_back_in_full(sdk: AsyncAnthropic, application: Application) -> None:
     created = await sdk.beta.environments.create(name="Offline", config=cloud(networking=LIMITED))
 
@@ -46,7 +46,7 @@ async def test_a_created_environment_comes_back_in_full(sdk: AsyncAnthropic, app
     assert (chosen.network, chosen.hosts, chosen.mcp_servers) == ("limited", ("api.example.com",), False)
 
 
-@proves("v1.environments.create")
+@proves("v1.environments-create")
 @pytest.mark.parametrize(
     ("config", "network"),
     [
@@ -65,7 +65,7 @@ async def test_the_network_is_that_of_our_sandboxes(
     assert (await load(application, created.id)).network == network
 
 
-@proves("v1.environments.shape")
+@proves("v1.environments-shape")
 @pytest.mark.parametrize("config", [cloud(networking=LIMITED), cloud(), {"type": "self_hosted"}])
 async def test_an_environment_has_the_shape_of_the_sdk(url: str, config: Any) -> None:
     body = {"name": "E", "description": "For work.", "config": config, "metadata": {"a": "b"}, "scope": "organization"}
@@ -78,7 +78,7 @@ async def test_an_environment_has_the_shape_of_the_sdk(url: str, config: Any) ->
     check_shape(BetaEnvironment, (await send("GET", f"{url}/v1/environments/env_default")).json())
 
 
-@proves("v1.environments.update")
+@proves("v1.environments-update")
 async def test_an_update_keeps_what_it_does_not_name(sdk: AsyncAnthropic, application: Application) -> None:
     first = cloud(networking={**LIMITED, "allow_package_managers": True}, packages={"pip": ["attrs"], "npm": ["left-pad"]})
     made = await sdk.beta.environments.create(name="E", description="First.", config=first, metadata={"a": "1", "b": "2"})
@@ -99,7 +99,7 @@ async def test_an_update_keeps_what_it_does_not_name(sdk: AsyncAnthropic, applic
     assert (await load(application, made.id)).self_hosted
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 async def test_packages_become_a_setup_that_names_them(sdk: AsyncAnthropic, application: Application) -> None:
     packages: Any = {"pip": ["attrs==24.1.0", "rich"], "npm": ["@scope/tool@2"], "go": ["example.com/x", "example.com/y@v1"]}
     made = await sdk.beta.environments.create(name="E", config=cloud(packages=packages))
@@ -113,7 +113,7 @@ async def test_packages_become_a_setup_that_names_them(sdk: AsyncAnthropic, appl
     assert chosen.variables["PYTHONPATH"] == "/environment/python"
 
 
-@proves("v1.environments.packages")
+@proves("v1.environments-packages")
 async def test_packages_of_the_system_have_to_be_on_the_machine(
     sdk: AsyncAnthropic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ async def test_packages_of_the_system_have_to_be_on_the_machine(
             await sdk.beta.environments.create(name="E", config=cloud(packages={"apt": [missing]}))
 
 
-@proves("v1.environments.refused")
+@proves("v1.environments-refused")
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -160,7 +160,7 @@ async def test_what_cannot_be_had_is_refused_by_name(sdk: AsyncAnthropic, url: s
     assert [found.id async for found in sdk.beta.environments.list()] == ["env_default"]
 
 
-@proves("v1.environments.named")
+@proves("v1.environments-named")
 async def test_environments_of_commands_and_files_can_be_read_but_those_of_other_projects_cannot(
     sdk: AsyncAnthropic, application: Application
 ) -> None:
@@ -184,7 +184,7 @@ async def test_environments_of_commands_and_files_can_be_read_but_those_of_other
             await change("env_default")
 
 
-@proves("v1.environments.list")
+@proves("v1.environments-list")
 async def test_environments_are_listed_newest_first_and_then_the_named_ones(sdk: AsyncAnthropic) -> None:
     made = [await sdk.beta.environments.create(name=f"E{number}") for number in range(3)]
     await sdk.beta.environments.archive(made[1].id)
@@ -196,7 +196,7 @@ async def test_environments_are_listed_newest_first_and_then_the_named_ones(sdk:
     assert everything == [made[2].id, made[1].id, made[0].id, "env_default"]
 
 
-@proves("v1.environments.delete")
+@proves("v1.environments-delete")
 async def test_an_environment_in_use_is_not_deleted(sdk: AsyncAnthropic, application: Application, project: Path) -> None:
     runtime = await application.runtime()
     await sdk.beta.agents.create(name="A", model="scripted:test")
@@ -214,7 +214,7 @@ async def test_an_environment_in_use_is_not_deleted(sdk: AsyncAnthropic, applica
         await sdk.beta.environments.retrieve(made.id)
 
 
-@proves("v1.environments.delete")
+@proves("v1.environments-delete")
 async def test_an_archived_environment_is_kept_as_it_is(sdk: AsyncAnthropic) -> None:
     made = await sdk.beta.environments.create(name="E")
 
@@ -226,7 +226,7 @@ async def test_an_archived_environment_is_kept_as_it_is(sdk: AsyncAnthropic) -> 
         await sdk.beta.environments.update(made.id, name="F")
 
 
-@proves("v1.agents.relayed")
+@proves("v1.agents-relayed")
 async def test_an_agent_that_found_the_key_defines_no_environment(sdk: AsyncAnthropic, url: str) -> None:
     made = await sdk.beta.environments.create(name="E")
     relayed, address = {**KEY, "Fidelio-Agent": "s_000000000000.1"}, f"{url}/v1/environments"
