@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from fidelio.app.asking import ask_person
 from fidelio.app.erasure import find_unfinished, split_by_kind
-from fidelio.app.records import Records, record_type
+from fidelio.app.records import Records, load_person_keys, record_type
 from fidelio.clock import now_ms
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.model import Session
+from fidelio.ledger.model import Json, Request, Session
 from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
@@ -239,7 +239,13 @@ class Application:
     async def inbox(self) -> Inbox:
         """The requests that wait for a person."""
         async with self._open_lock:
-            return Inbox(await self._open_ledger())
+            ledger = await self._open_ledger()
+
+        async def check(request: Request, option: str, text: str, proof: Json) -> Json:
+            found: Json = await load_person_keys().check_signature(ledger, request, option, text, proof)
+            return found
+
+        return Inbox(ledger, check_proof=check)
 
     async def library(self) -> Library:
         """The definitions that the workflow service uses."""

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,12 +107,25 @@ class Records:
         return await self._ledger.search(query)
 
     async def verify(self, session: str, *, heads: Collection[bytes] = ()) -> ChainVerdict:
-        """Verify the hash chain of a session. Raises `ChainBroken` at the first event that was changed."""
-        return await verify_session(self._ledger, session, heads=heads)
+        """Verify the hash chain of a session, and the signatures of its answers.
+
+        Raises `ChainBroken` at the first event that was changed.
+        """
+        return await self._check_proofs(await verify_session(self._ledger, session, heads=heads))
+
+    async def _check_proofs(self, verdict: ChainVerdict) -> ChainVerdict:
+        """Add what is wrong with signatures to the problems of a session."""
+        if not await self._ledger.events_naming(verdict.session, '"proven"'):
+            return verdict
+        found = await load_person_keys().find_proof_problems(self._ledger, verdict.session)
+        return msgspec.structs.replace(verdict, problems=(*verdict.problems, *found)) if found else verdict
 
     async def verify_all(self, heads: Sequence[bytes] = ()) -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
         """Verify every session. Returns the verdicts, and those of `heads` that are in no session."""
-        verdicts = [verdict async for verdict in verify_all(self._ledger)]
+        verdicts = [
+            verdict if isinstance(verdict, ChainBroken) else await self._check_proofs(verdict)
+            async for verdict in verify_all(self._ledger)
+        ]
         missing = set(heads)
         async for session in iter_sessions(self._ledger):
             if not missing:
@@ -187,6 +201,13 @@ def _remove_files(directory: Path) -> None:
     if directory.is_dir():
         for file in directory.iterdir():
             file.unlink(missing_ok=True)
+
+
+def load_person_keys() -> ModuleType:
+    """The module that checks signatures of people."""
+    from fidelio.app import person_keys  # noqa: PLC0415  # brings cryptography and fido2, 80 ms
+
+    return person_keys
 
 
 def record_type(kind: SessionKind) -> RecordType[Any] | None:

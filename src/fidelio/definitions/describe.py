@@ -161,8 +161,8 @@ def _render_checkpoint(checkpoint: Checkpoint, page: TextPage) -> Iterator[str]:
 
 
 def _describe_answering(checkpoint: Checkpoint) -> str:
-    if checkpoint.answered_by == "person":
-        return ", only a person may answer"
+    if checkpoint.answered_by is not None:
+        return f", only a person may answer{', with a registered key' if checkpoint.answered_by == 'proven' else ''}"
     if checkpoint.blocking or checkpoint.auto_advance_ms is None or checkpoint.default_option is None:
         return ""
     return f", takes * after {checkpoint.auto_advance_ms / 1000:g} s"

@@ -16,6 +16,7 @@ from fidelio.engine import phrases
 from fidelio.engine.checkpoints import (
     collect_instance_values,
     demands_person,
+    demands_proof,
     encode_effect,
     find_checkpoint,
     list_values_at_questions,
@@ -131,6 +132,10 @@ class _OpenRequest(msgspec.Struct, frozen=True):
         demanded = self.waiting.person or self.record.person
         return demanded or demands_person(self.workflow, self.checkpoint, server=context.demands_person)
 
+    def demands_proof(self) -> bool:
+        """Whether the answer has to be signed, which only the inbox can check."""
+        return demands_proof(self.workflow, self.checkpoint)
+
     def was_inapplicable(self) -> bool:
         """Whether the condition is false without what agents have reported while the checkpoint waits. Defaults count.
 
@@ -168,7 +173,7 @@ def _decide(question: _OpenRequest, choice: AnswerChoice, mode: AnswerMode, cont
 def _check_option(question: _OpenRequest, option: str, context: AnswerContext, elapsed: int) -> Refusal | None:
     if (refusal := _check_option_id(question.checkpoint, option)) is not None:
         return refusal
-    if context.relayed and question.demands_person(context):
+    if (context.relayed and question.demands_person(context)) or question.demands_proof():
         return _refuse_without_person(question)
     if context.relayed and elapsed < context.min_response_ms:
         remedy = "Present the checkpoint to the user before responding."
@@ -203,7 +208,7 @@ def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal 
     if truth is True:
         return Refusal("checkpoint.condition-met", phrases.condition_met(checkpoint.id, render_condition(checkpoint.condition)))
     # Otherwise a model could dismiss a checkpoint that only a person may answer, by what it reports while the person is asked.
-    person = context.relayed and question.demands_person(context)
+    person = (context.relayed and question.demands_person(context)) or question.demands_proof()
     return _refuse_without_person(question) if person and not question.was_inapplicable() else None
 
 

@@ -7,7 +7,7 @@ after further work counts for the next iteration: an extra question is better th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fidelio.definitions.conditions import Truth, holds
@@ -18,6 +18,11 @@ from fidelio.engine.transitions import find_next_loop_activity
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Checkpoint, Effect, Loop, Step, Workflow
+
+
+# `answered_by` of a checkpoint or workflow: a signature with a registered key, and everything that only a person may answer.
+PROVEN = "proven"
+_PERSONAL = frozenset({"person", PROVEN})
 
 
 def find_checkpoint(activity: Activity, checkpoint_id: str) -> Checkpoint | None:
@@ -31,7 +36,17 @@ def find_current_checkpoint(workflow: Workflow, record: Record, checkpoint_id: s
 
 def demands_person(workflow: Workflow, checkpoint: Checkpoint, *, server: bool = False) -> bool:
     """Whether only a person may answer it. `server`: the server demands people for all answers."""
-    return server or "person" in (checkpoint.answered_by, workflow.answered_by)
+    return server or not _PERSONAL.isdisjoint((checkpoint.answered_by, workflow.answered_by))
+
+
+def demands_proof(workflow: Workflow, checkpoint: Checkpoint) -> bool:
+    """Whether the answer has to be signed with a registered key of a person."""
+    return PROVEN in (checkpoint.answered_by, workflow.answered_by)
+
+
+def describe_demand(entry: Mapping[str, Any]) -> str:
+    """Who had to answer a request, by its event: `proven`, `person` or `any`."""
+    return PROVEN if entry.get("proven") else "person" if entry.get("person") else "any"
 
 
 def needs_person(workflow: Workflow, record: Record, checkpoint: Checkpoint, *, server: bool = False) -> bool:

@@ -181,6 +181,10 @@ def answer_below_demand(checkpoint: str, assurance: str) -> str:
     return f"Checkpoint '{checkpoint}' demands a person, but its answer was only '{assurance}'."
 
 
+def answer_not_proven(checkpoint: str, assurance: str) -> str:
+    return f"Checkpoint '{checkpoint}' demands a signature with a registered key, but its answer was only '{assurance}'."
+
+
 def answered_first(checkpoint: str) -> str:
     return f"Checkpoint '{checkpoint}' is to be answered first."
 

@@ -19,7 +19,7 @@ Status = Literal["active", "blocked", "completed", "cancelled"]
 Fidelity = Literal["advise", "enforce"]
 AnswerMode = Literal["option", "auto_advance", "condition_not_met"]
 # The assurances of answers that a person gave.
-PERSON_ASSURANCES = frozenset({"elicited", "local"})
+PERSON_ASSURANCES = frozenset({"elicited", "local", "proven"})
 
 
 class _Value(msgspec.Struct, frozen=True, omit_defaults=True):

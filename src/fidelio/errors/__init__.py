@@ -54,6 +54,7 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── ToolRefused           a tool call that was not carried out, or failed; carries the code that the model gets
     │   ├── AgentDefinitionProblem an agent is unknown, or its definition cannot be used
     │   ├── EnvironmentProblem    an environment is unknown, or cannot be used
+    │   ├── PersonKeyProblem      a key of a person cannot be registered, or a signature does not prove an answer
     │   └── VaultProblem          a vault is unknown, or its value cannot be stored or opened
     └── AgentError
         ├── AgentSessionNotFound  no agent session has this name here
@@ -130,6 +131,7 @@ from fidelio.errors.ledger import (
 from fidelio.errors.runtime import (
     AgentDefinitionProblem,
     EnvironmentProblem,
+    PersonKeyProblem,
     RuntimeProblem,
     SandboxError,
     SandboxesBusy,
@@ -197,6 +199,7 @@ __all__ = [
     "LimitReached",
     "Located",
     "MoveRefused",
+    "PersonKeyProblem",
     "PersonNeeded",
     "RecordMismatch",
     "RequestClosed",

@@ -77,6 +77,12 @@ class VaultProblem(RuntimeProblem):
     code = "runtime.vault"
 
 
+class PersonKeyProblem(RuntimeProblem):
+    """A key of a person cannot be registered, or a signature does not prove an answer."""
+
+    code = "runtime.person-key"
+
+
 class AgentDefinitionProblem(RuntimeProblem):
     """An agent of the runtime is unknown, or its definition cannot be used."""
 

@@ -14,11 +14,12 @@ from fidelio.inbox.builders import (
     expire_request,
     open_request,
 )
-from fidelio.inbox.inbox import LONGEST_TEXT, AnsweredRequest, Inbox, require_person
+from fidelio.inbox.inbox import LONGEST_TEXT, PROVEN, AnsweredRequest, Inbox, require_person
 
 __all__ = [
     "APPROVAL",
     "LONGEST_TEXT",
+    "PROVEN",
     "AnsweredRequest",
     "ClosedRequest",
     "Inbox",

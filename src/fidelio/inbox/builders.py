@@ -67,9 +67,10 @@ def expire_request(request: str) -> ClosedRequest:
     return CloseRequest(id=request, state="expired", by="timer", channel="timer", assurance=assurance_of("timer"))
 
 
-def answer_request(request: str, answer: Json, *, by: str, channel: str) -> ClosedRequest:
-    """Close a request with an answer that came over a channel."""
-    return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance_of(channel))
+def answer_request(request: str, answer: Json, *, by: str, channel: str, is_proven: bool = False) -> ClosedRequest:
+    """Close a request with an answer that came over a channel. `is_proven`: its signature was checked."""
+    assurance = "proven" if is_proven else assurance_of(channel)
+    return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance)
 
 
 def dismiss_request(request: str, *, by: str, channel: str = "", answer: Json | None = None) -> ClosedRequest:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,9 @@ WAIT_SECONDS = 30.0
 LONGEST_TEXT = 20_000
 # Characters of a question that a form shows as a whole, with some room for escapes.
 LONGEST_IN_FORM = 2_000
+# `answered_by` of a request that takes only signed answers, and the assurance of such an answer.
+PROVEN = "proven"
+CheckProof: TypeAlias = Callable[[Request, str, str, Json], Awaitable[Json]]
 _NO_OPTION: Json = {"id": ""}
 
 
@@ -41,9 +44,11 @@ class AnsweredRequest(msgspec.Struct, frozen=True):
 class Inbox:
     """Lists, answers and follows requests."""
 
-    def __init__(self, ledger: Ledger, *, clock: Clock = now_ms) -> None:
+    def __init__(self, ledger: Ledger, *, clock: Clock = now_ms, check_proof: CheckProof | None = None) -> None:
+        """`check_proof` is a port: it checks the signature of an answer and returns what the record keeps of it."""
         self._ledger = ledger
         self._clock = clock
+        self._check_proof = check_proof
 
     async def list_requests(
         self, *, session: str | None = None, state: RequestState | None = "open", cursor: str | None = None, limit: int = 50
@@ -64,11 +69,20 @@ class Inbox:
         return ""
 
     async def answer(
-        self, request: str, option: str = "", *, text: str = "", by: str, channel: str, events: tuple[NewEvent, ...] = ()
+        self,
+        request: str,
+        option: str = "",
+        *,
+        text: str = "",
+        by: str,
+        channel: str,
+        events: tuple[NewEvent, ...] = (),
+        proof: Json | None = None,
     ) -> AnsweredRequest:
         """Answer a request: with an option and an optional comment, or with a text if the request has no options.
 
         Repeating the same answer succeeds; a different answer is refused. `events` are appended together with the answer.
+        `proof` is a signature over this answer; a request that demands one takes no answer without.
         """
         found = await self._ledger.request(request)
         # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
@@ -79,8 +93,9 @@ class Inbox:
         self._check_time(found)
         _check_person(found, channel)
         _check_text(found, option, text)
+        proven = await self._prove(found, option, text, proof)
         try:
-            (done,) = await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events))
+            (done,) = await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events, proven))
         except RequestClosed:
             # Another process answered between the read and the commit: its answer counts.
             return _confirm_repeated(await self._ledger.request(request), option, text)
@@ -108,12 +123,31 @@ class Inbox:
                     yield request
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
 
+    async def _prove(self, request: Request, option: str, text: str, proof: Json | None) -> Json | None:
+        """The checked proof of an answer; None without a proof, if none is demanded."""
+        if proof is not None and self._check_proof is not None:
+            return await self._check_proof(request, option, text, proof)
+        if request.detail.get("answered_by") == PROVEN:
+            raise PersonNeeded(
+                f"Request {request.id} is answered with a registered key, and this answer is not signed.",
+                remedy=Hint("Answer it on the web page: ", Command("open"), " prints a link."),
+                request=request.id,
+            )
+        return None
+
     def _check_time(self, request: Request) -> None:
         if request.expires_at is not None and self._clock() >= request.expires_at:
             raise RequestClosed(request.id, "expired")
 
     def _build_change(
-        self, request: Request, option: Json, text: str, by: str, channel: str, events: tuple[NewEvent, ...]
+        self,
+        request: Request,
+        option: Json,
+        text: str,
+        by: str,
+        channel: str,
+        events: tuple[NewEvent, ...],
+        proof: Json | None,
     ) -> Change:
         answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
@@ -123,10 +157,11 @@ class Inbox:
             "effect": option.get("effect") or {},
             "by": by,
             "channel": channel,
-            "assurance": assurance_of(channel),
+            "assurance": PROVEN if proof is not None else assurance_of(channel),
             "after_ms": max(0, self._clock() - request.opened_at),
+            **({"proof": proof} if proof is not None else {}),
         }
-        close = answer_request(request.id, answer, by=by, channel=channel)
+        close = answer_request(request.id, answer, by=by, channel=channel, is_proven=proof is not None)
         answered = NewEvent(type="request.answered", body=body, actor=by)
         # A session that sleeps until the answer is woken by a job, in the same transaction.
         kind = request.detail.get("job")

@@ -21,7 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
-StoreKind = Literal["substrate", "environments", "vaults"]
+StoreKind = Literal["substrate", "environments", "vaults", "keys"]
 _HOME_WIDE = "home"
 
 

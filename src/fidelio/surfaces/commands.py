@@ -35,6 +35,7 @@ COMMANDS = {
     "mcp": ("serve", "Serve workflows to an agent over standard input and output."),
     "new": ("new", "Write a small workflow NAME, to be changed into your own."),
     "open": ("serve", "Print a one-time link that signs a browser in to the page."),
+    "passkeys": ("passkeys", "List, confirm and remove the keys that people answer with."),
     "redact": ("record", "Erase what events of SESSION contain, for good."),
     "report": ("audit", "Compare SESSION with its definition."),
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),

@@ -11,8 +11,10 @@ import msgspec
 from fidelio.definitions.models import Checkpoint, Workflow
 from fidelio.definitions.models.activity import Option
 from fidelio.engine.checkpoints import (
+    PROVEN,
     collect_instance_values,
     count_known_iterations,
+    demands_proof,
     encode_effect,
     find_checkpoints_to_arm,
     find_instance,
@@ -49,6 +51,7 @@ def checkpoint_request(
     values = collect_instance_values(workflow, record, instance)
     options = tuple(_render_option(option, values) for option in checkpoint.options)
     who = "person" if needs_person(workflow, record, checkpoint, server=person) else "any"
+    who = PROVEN if demands_proof(workflow, checkpoint) else who
     position = {"workflow": workflow.id, "activity": instance.activity, "checkpoint": checkpoint.id}
     detail = {**position, "visit": instance.visit, "iteration": instance.iteration, "answered_by": who, **_timer(checkpoint)}
     return open_request("checkpoint", instance.key, fill_template(checkpoint.message, values), options, detail, request=request)
@@ -101,8 +104,10 @@ def yield_request(workflow: Workflow, record: Record, checkpoint: Checkpoint, *,
 def _event_entry(workflow: Workflow, record: Record, checkpoint: Checkpoint, request: NewRequest) -> dict[str, Any]:
     """The event entry of a yielded checkpoint: also whether a person is demanded, and the number of iterations if known."""
     entry: dict[str, Any] = {"checkpoint": checkpoint.id, "request": request.id, "iteration": request.detail["iteration"]}
-    if request.detail["answered_by"] == "person":
+    if request.detail["answered_by"] != "any":
         entry["person"] = True
+    if request.detail["answered_by"] == PROVEN:
+        entry["proven"] = True
     if total := count_known_iterations(workflow, record, checkpoint.id):
         entry["of"] = total
     return entry

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from fidelio.app.application import Application, open_bundled
 from fidelio.settings import load_settings
@@ -27,6 +27,8 @@ from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
 from tests.support.parts import require_part
 
+# A loaded machine takes seconds for what a free one shows at once.
+expect.set_options(timeout=30_000)
 TOKEN = "token-of-programs"
 CHROMIUM = "/usr/bin/chromium"
 # Without them Chromium asks hosts of the internet at its start; as root it has no sandbox of its own.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,8 +100,6 @@ async def test_a_broken_chain_is_shown_as_broken(site: Site, agent: WaitingAgent
     records = await site.application.records()
     path = site.application.settings.ledger
     await records.check()
-    import apsw
-
     connection = apsw.Connection(path)
     connection.execute("update events set actor = 'somebody else' where session = ? and seq = 2", (agent.session,))
     connection.close()

@@ -114,8 +114,9 @@ class Checkpoint(Definition):
     auto_advance_ms: Annotated[StrictInt, Field(gt=0)] | None = Field(
         default=None, alias="autoAdvanceMs", description="The timer, in milliseconds."
     )
-    answered_by: Literal["person"] | None = Field(
-        default=None, description="`person`: an answer relayed by a model is refused."
+    answered_by: Literal["person", "proven"] | None = Field(
+        default=None,
+        description="`person`: an answer relayed by a model is refused. `proven`: an answer is signed with a registered key.",
     )
 
 

@@ -96,8 +96,9 @@ class WorkflowHead(Definition):
         alias="initialActivity",
         description="The first activity. Without it, sessions can begin with any activity.",
     )
-    answered_by: Literal["person"] | None = Field(
-        default=None, description="`person`: all checkpoints of this workflow refuse answers relayed by a model."
+    answered_by: Literal["person", "proven"] | None = Field(
+        default=None,
+        description="`person`: no checkpoint takes an answer relayed by a model. `proven`: all take only signed answers.",
     )
     fidelity: Literal["advise", "enforce"] | None = Field(
         default=None, description="`advise` warns about a wrong move, `enforce` refuses it."

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import RequestClosed, SessionNotFound
-from fidelio.inbox import APPROVAL
+from fidelio.inbox import APPROVAL, PROVEN
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
+from fidelio.surfaces.web.passkeys import read_signature
 
 PAGE = 50
 # How people call the kinds of requests.
@@ -46,7 +47,11 @@ class RequestView(msgspec.Struct, frozen=True):
 
     @property
     def person_only(self) -> bool:
-        return self.request.kind == APPROVAL or self.request.detail.get("answered_by") == "person"
+        return self.request.kind == APPROVAL or self.request.detail.get("answered_by") in ("person", PROVEN)
+
+    @property
+    def needs_proof(self) -> bool:
+        return self.request.detail.get("answered_by") == PROVEN
 
     @property
     def effects(self) -> Mapping[str, tuple[str, ...]]:
@@ -109,13 +114,19 @@ async def _answer(request: PageRequest) -> Result:
     name, fields = request.path("request"), request.fields
     inbox = await request.services.inbox()
     try:
-        done = await inbox.answer(name, fields.get("option", ""), text=fields.get("text", "").strip(), by=person, channel="web")
+        text, proof = fields.get("text", "").strip(), _read_proof(request)
+        done = await inbox.answer(name, fields.get("option", ""), text=text, by=person, channel="web", proof=proof)
     except RequestClosed:
         view = await inbox_request(request, name)
         return PageContent("request.html", {"view": view, "too_late": True}, 409)
     if done.request.detail.get("job"):
         await request.services.application.start_runtime_worker()
     return Redirect(f"/inbox?answered={name}")
+
+
+def _read_proof(request: PageRequest) -> dict[str, Any] | None:
+    """The signature of the form; None if it has none."""
+    return msgspec.structs.asdict(read_signature(request)) if request.fields.get("signature") else None
 
 
 ROUTES = (

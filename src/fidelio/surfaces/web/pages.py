@@ -230,6 +230,8 @@ async def _render(result: Result, request: PageRequest) -> Response:
         "path": request.raw.url.path,
         "address": request.raw.url.path + (f"?{request.raw.url.query}" if request.raw.url.query else ""),
         "position": request.position,
+        # What a form has brought would be gone if the page read itself again.
+        "is_live": request.raw.method == "GET" and result.status == HTTPStatus.OK,
         "waiting": await count_waiting(services),
     }
     content = services.renderer.render(result.template, {**shared, **result.values})

@@ -90,6 +90,7 @@ STATIC_FILES: Mapping[str, str] = {
     DRAWING_STYLE: "text/css",
     "style.css": "text/css",
     "app.js": "text/javascript",
+    "passkeys.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "vendor/htmx.min.js": "text/javascript",
     "vendor/hx-sse.min.js": "text/javascript",

@@ -14,7 +14,7 @@ import msgspec
 from fidelio.definitions.conditions import Truth
 from fidelio.definitions.models import Activity, Checkpoint, Workflow
 from fidelio.engine import phrases
-from fidelio.engine.checkpoints import demands_person, evaluate_condition, find_checkpoint
+from fidelio.engine.checkpoints import demands_person, describe_demand, evaluate_condition, find_checkpoint
 from fidelio.engine.iterations import StepReport
 from fidelio.engine.record import (
     ANSWERED,
@@ -300,9 +300,8 @@ def _on_armed(builder: _Builder, event: FoldableEvent) -> None:
 
 
 def _add_request(builder: _Builder, time: int, entry: Mapping[str, Any]) -> None:
-    checkpoint = entry["checkpoint"]
+    checkpoint, demanded = entry["checkpoint"], describe_demand(entry)
     builder.visit_state.checkpoints.add(checkpoint)
-    demanded = "person" if entry.get("person") else "any"
     for visit in builder.report.visits[-1:]:
         question = _find_question(builder, visit, checkpoint)
         visit.answers.append(ReportedAnswer(checkpoint, question, entry["request"], time, demanded=demanded))
@@ -342,6 +341,8 @@ def _find_weak_answer(builder: _Builder, answer: ReportedAnswer) -> Iterator[str
             yield phrases.checkpoint_dismissed(checkpoint.id)
     elif (waiting.person or demands_person(builder.definition, checkpoint)) and answer.assurance in _WEAK:
         yield phrases.answer_below_demand(checkpoint.id, answer.assurance)
+    elif answer.is_not_proven:
+        yield phrases.answer_not_proven(checkpoint.id, answer.assurance)
 
 
 def _iter_answers(builder: _Builder) -> Iterator[ReportedAnswer]:

@@ -11,7 +11,7 @@ import msgspec
 class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
     """A request of the session and its answer. `state` is open, answered, dismissed or withdrawn.
 
-    `demanded` is `person` or `any`, as the definition and the session demanded it when the request was opened.
+    `demanded` is `proven`, `person` or `any`, as the definition and the session demanded it when the request was opened.
     """
 
     checkpoint: str
@@ -25,6 +25,10 @@ class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
     assurance: str = ""
     after_ms: int = 0
     demanded: str = "any"
+
+    @property
+    def is_not_proven(self) -> bool:
+        return self.demanded == "proven" and self.state == "answered" and self.assurance != "proven"
 
 
 _VISIT_KEYS = {

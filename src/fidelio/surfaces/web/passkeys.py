@@ -1,0 +1,107 @@
+"""Pages of passkeys: the keys of people, and what a browser signs with them.
+
+The browser asks for a challenge, lets its owner touch the authenticator, and sends the signature with the form. A challenge
+holds ten minutes. Which signature proves what is decided by `fidelio.app.person_keys`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fido2.utils import websafe_encode
+from starlette.responses import JSONResponse
+
+from fidelio.app.person_keys import (
+    PersonKey,
+    PersonKeys,
+    Signature,
+    compute_challenge,
+    compute_key_challenge,
+    compute_registration_challenge,
+    read_new_key,
+)
+from fidelio.clock import now_ms
+from fidelio.errors import PersonKeyProblem, TokenError
+from fidelio.ids import new_id
+from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
+from fidelio.tokens.seal import Seal
+
+CHALLENGE_MS = 10 * 60 * 1000
+_NONCE = "web-nonce"
+
+
+async def open_keys(request: PageRequest) -> PersonKeys:
+    return PersonKeys((await request.services.application.runtime()).context)
+
+
+def read_signature(request: PageRequest) -> Signature:
+    """The signature of a form. Raises `PersonKeyProblem` for a challenge that is old or not of this server."""
+    fields = request.fields
+    nonce = fields.get("nonce", "")
+    try:
+        Seal(request.services.application.keys(), _NONCE).open(nonce, now=now_ms())
+    except TokenError as error:
+        raise PersonKeyProblem("The signature is for a challenge that is too old.", remedy="Sign again.") from error
+    names = ("client_data", "authenticator_data", "signature")
+    return Signature(fields.get("key", ""), nonce, *(fields.get(name, "") for name in names))
+
+
+def _make_nonce(request: PageRequest) -> str:
+    return Seal(request.services.application.keys(), _NONCE).seal({"id": new_id("", 20)}, expires=now_ms() + CHALLENGE_MS)
+
+
+async def _list_keys(request: PageRequest) -> Result:
+    return PageContent("passkeys.html", {"keys": await (await open_keys(request)).list(), "code": "", "new": None})
+
+
+async def _register(request: PageRequest) -> Result:
+    """Note a key that the authenticator has made. It counts once it is confirmed."""
+    person, fields = await request.require_person(), request.fields
+    nonce = read_signature(request).nonce
+    challenge = compute_registration_challenge(nonce)
+    new = read_new_key(fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge)
+    keys = await open_keys(request)
+    code = await keys.request(new, by=person)
+    return PageContent("passkeys.html", {"keys": await keys.list(), "code": code, "new": new})
+
+
+async def _confirm(request: PageRequest) -> Result:
+    """Confirm a new key with a registered key."""
+    person = await request.require_person()
+    await (await open_keys(request)).confirm_by_key(request.fields.get("id", ""), read_signature(request), by=person)
+    return Redirect("/passkeys")
+
+
+async def _describe_registration(request: PageRequest) -> Result:
+    nonce = _make_nonce(request)
+    return JSONResponse({"nonce": nonce, "challenge": websafe_encode(compute_registration_challenge(nonce))})
+
+
+async def _describe_confirmation(request: PageRequest) -> Result:
+    keys = await (await open_keys(request)).list()
+    new = next((key for key in keys if key.id == request.query("id") and key.state == "requested"), None)
+    if new is None:
+        raise PersonKeyProblem("No such key waits for its confirmation.", remedy="Register it again.")
+    nonce = _make_nonce(request)
+    return _describe_challenge(nonce, compute_key_challenge(new, nonce), keys)
+
+
+async def _describe_answer(request: PageRequest) -> Result:
+    """What the browser lets its owner sign for an answer."""
+    found = await (await request.services.inbox()).find(request.path("request"))
+    nonce = _make_nonce(request)
+    challenge = compute_challenge(found, request.query("option"), request.query("text").strip(), nonce)
+    return _describe_challenge(nonce, challenge, await (await open_keys(request)).list())
+
+
+def _describe_challenge(nonce: str, challenge: bytes, keys: list[PersonKey]) -> JSONResponse:
+    registered: list[Any] = [key.id for key in keys if key.state == "registered"]
+    return JSONResponse({"nonce": nonce, "challenge": websafe_encode(challenge), "keys": registered})
+
+
+ROUTES = (
+    PageRoute(path="/passkeys", show=_list_keys, change=_register),
+    PageRoute(path="/passkeys/registration", show=_describe_registration),
+    PageRoute(path="/passkeys/confirmation", show=_describe_confirmation, change=_confirm),
+    PageRoute(path="/inbox/{request}/challenge", show=_describe_answer),
+)

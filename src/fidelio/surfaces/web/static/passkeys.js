@@ -1,0 +1,70 @@
+// Signing with passkeys: a form with data-signs asks for a challenge, lets the owner of the key touch it, and sends the signature.
+(() => {
+  const encode = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0));
+
+  const read = async (address) => {
+    const response = await fetch(address, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error("The server has no challenge for this. Load the page again.");
+    return response.json();
+  };
+
+  const fill = (form, fields) => {
+    for (const [name, value] of Object.entries(fields)) {
+      const input = form.querySelector(`input[type=hidden][name="${name}"]`) ?? form.appendChild(document.createElement("input"));
+      Object.assign(input, { type: "hidden", name, value });
+    }
+  };
+
+  const create = async (form) => {
+    const { nonce, challenge } = await read("/passkeys/registration");
+    const name = form.elements.name.value.trim() || "passkey";
+    const made = await navigator.credentials.create({
+      publicKey: {
+        challenge: decode(challenge),
+        rp: { id: location.hostname, name: "Fidelio" },
+        user: { id: crypto.getRandomValues(new Uint8Array(16)), name, displayName: name },
+        pubKeyCredParams: [{ type: "public-key", alg: -7 }, { type: "public-key", alg: -8 }, { type: "public-key", alg: -257 }],
+        authenticatorSelection: { userVerification: "required" },
+        attestation: "none",
+      },
+    });
+    return { nonce, client_data: encode(made.response.clientDataJSON), attestation: encode(made.response.attestationObject) };
+  };
+
+  const sign = async (address) => {
+    const { nonce, challenge, keys } = await read(address);
+    if (!keys.length) throw new Error("No passkey is registered. Register one first: the page Passkeys says how.");
+    const signed = await navigator.credentials.get({
+      publicKey: {
+        challenge: decode(challenge),
+        rpId: location.hostname,
+        allowCredentials: keys.map((id) => ({ type: "public-key", id: decode(id) })),
+        userVerification: "required",
+      },
+    });
+    const { clientDataJSON, authenticatorData, signature } = signed.response;
+    return { nonce, key: encode(signed.rawId), client_data: encode(clientDataJSON), authenticator_data: encode(authenticatorData), signature: encode(signature) };
+  };
+
+  const collect = (form, submitter) => {
+    if (form.dataset.signs === "registration") return create(form);
+    const query = new URLSearchParams({ option: submitter?.value ?? "", text: form.elements.text?.value ?? "", id: form.elements.id?.value ?? "" });
+    return sign(`${form.dataset.signs}?${query}`);
+  };
+
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.signs) return;
+    event.preventDefault();
+    const problem = form.querySelector("[data-problem]");
+    try {
+      const { submitter } = event;
+      fill(form, { ...(submitter?.name ? { [submitter.name]: submitter.value } : {}), ...(await collect(form, submitter)) });
+      form.submit();
+    } catch (error) {
+      problem.textContent = error.name === "NotAllowedError" ? "The key was not used. Try again." : error.message;
+      problem.hidden = false;
+    }
+  });
+})();
