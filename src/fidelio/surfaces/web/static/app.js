@@ -49,9 +49,19 @@
     }
   };
 
+  // An event may arrive while the page is being replaced: it reads itself again until it shows the newest position.
+  const stream = document.getElementById("stream");
+  let newest = 0;
+  stream?.addEventListener("changed", (event) => { newest = Math.max(newest, Number(event.detail?.id ?? 0)); });
+  const catchUp = () => {
+    if (stream && Number(document.getElementById("state")?.dataset.position ?? 0) < newest) htmx.trigger(stream, "changed", { id: newest });
+  };
+  document.addEventListener("htmx:error", () => setTimeout(catchUp, 1000));
+
   const update = () => {
     localize();
-    const waiting = Number(document.getElementById("main")?.dataset.waiting ?? 0);
+    catchUp();
+    const waiting = Number(document.getElementById("state")?.dataset.waiting ?? 0);
     document.title = document.title.replace(/^\(\d+\) /, "");
     if (waiting) document.title = `(${waiting}) ${document.title}`;
   };
