@@ -55,7 +55,11 @@ is a `Hint`, so that a surface can render it with its own program.
     │   ├── AgentDefinitionProblem an agent is unknown, or its definition cannot be used
     │   ├── EnvironmentProblem    an environment is unknown, or cannot be used
     │   ├── PersonKeyProblem      a key of a person cannot be registered, or a signature does not prove an answer
-    │   └── VaultProblem          a vault is unknown, or its value cannot be stored or opened
+    │   ├── VaultProblem          a vault is unknown, or its value cannot be stored or opened
+    │   └── MemoryProblem         a memory store does not accept a path, a content or a condition
+    │       ├── MemoryNotFound    the store has no such memory or version
+    │       ├── MemoryPathConflict another memory is at the path, above it or below it
+    │       └── MemoryPreconditionFailed the content is not the one that the caller has seen
     └── AgentError
         ├── AgentSessionNotFound  no agent session has this name here
         ├── AmbiguousAgentSession sessions of several projects have this name; names them
@@ -131,6 +135,10 @@ from fidelio.errors.ledger import (
 from fidelio.errors.runtime import (
     AgentDefinitionProblem,
     EnvironmentProblem,
+    MemoryNotFound,
+    MemoryPathConflict,
+    MemoryPreconditionFailed,
+    MemoryProblem,
     PersonKeyProblem,
     RuntimeProblem,
     SandboxError,
@@ -198,6 +206,10 @@ __all__ = [
     "LedgerUnavailable",
     "LimitReached",
     "Located",
+    "MemoryNotFound",
+    "MemoryPathConflict",
+    "MemoryPreconditionFailed",
+    "MemoryProblem",
     "MoveRefused",
     "PersonKeyProblem",
     "PersonNeeded",

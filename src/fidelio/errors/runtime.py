@@ -87,3 +87,27 @@ class AgentDefinitionProblem(RuntimeProblem):
     """An agent of the runtime is unknown, or its definition cannot be used."""
 
     code = "runtime.agent"
+
+
+class MemoryProblem(RuntimeProblem):
+    """A memory store does not accept a path, a content or a condition."""
+
+    code = "runtime.memory"
+
+
+class MemoryNotFound(MemoryProblem):
+    """The store has no such memory or version."""
+
+    code = "runtime.memory-not-found"
+
+
+class MemoryPathConflict(MemoryProblem):
+    """Another memory is at the path, above it or below it."""
+
+    code = "runtime.memory-path-conflict"
+
+
+class MemoryPreconditionFailed(MemoryProblem):
+    """The content of the memory is not the one that the caller has seen."""
+
+    code = "runtime.memory-precondition-failed"

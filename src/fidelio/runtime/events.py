@@ -98,6 +98,10 @@ GATE_OVERRIDDEN = "outcome.gate_overridden"
 
 # A new version of the content of an object that a program created, such as a memory store.
 OBJECT_DEFINED = "object.defined"
+# A version of a memory in a memory store. Refers to the content; it is redacted alone.
+MEMORY_VERSION_STORED = "memory.version_stored"
+# What a session wrote into a mounted memory store became versions of it, or could not.
+MEMORY_STORE_SYNCED = "memory.store_synced"
 AGENT_DEFINED = "agent.defined"
 # A definition that sessions have in place of a version of their agent.
 AGENT_VARIED = "agent.varied"

@@ -102,6 +102,19 @@ class Objects(Generic[T]):
         page = await self._context.ledger.sessions(kind="runtime", namespace=self._namespace, cursor=cursor, limit=limit)
         return Page(tuple([await self._read(session) for session in page.items]), page.next)
 
+    async def select(
+        self, keep: Callable[[StoredObject[T]], bool], *, cursor: str | None = None, limit: int = 50
+    ) -> Page[StoredObject[T]]:
+        """A full page of the objects that `keep` accepts, newest first."""
+        found: list[StoredObject[T]] = []
+        while True:
+            # As many as are missing: the cursor of the last read is where the next page begins.
+            page = await self.list(cursor=cursor, limit=limit - len(found))
+            found += filter(keep, page.items)
+            cursor = page.next
+            if cursor is None or len(found) == limit:
+                return Page(tuple(found), cursor)
+
     async def update(
         self,
         id_: str,

@@ -21,6 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, read_resource
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryRecord
+from fidelio.runtime.memory_stores.record import MEMORIES_FOLDS, MemoriesRecord
 from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomesRecord
 from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeRecord
@@ -123,6 +124,8 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
+    # The memories of a memory store.
+    memories: MemoriesRecord = MemoriesRecord()
     snapshots: SnapshotRecord = SnapshotRecord()
 
     def find_approval(self, digest: str, tool_use: str) -> ApprovalRecord | None:
@@ -329,6 +332,7 @@ _PART_FOLDS: Mapping[str, Mapping[str, Callable[[Any, RecordEvent], Any]]] = {
     "wakes": {**WAKE_FOLDS, **SHARED_WAKE_FOLDS},
     "outcomes": OUTCOME_FOLDS,
     "memory": MEMORY_FOLDS,
+    "memories": MEMORIES_FOLDS,
     "resources": RESOURCE_FOLDS,
     "snapshots": SNAPSHOT_FOLDS,
 }
@@ -362,7 +366,7 @@ span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt
 extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
 messages outcome_id author max_iterations iteration status trend decision verdict criteria results
-snapshot_id files bytes removed is_live resumes vault_ids
+snapshot_id files bytes removed is_live resumes vault_ids memory_id operation
 """
 
 

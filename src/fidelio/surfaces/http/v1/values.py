@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from fidelio.clock import format_iso
 from fidelio.surfaces.http.v1.errors import ApiProblem
 
 T = TypeVar("T")
 MAX_PAIRS, MAX_KEY, MAX_VALUE = 16, 64, 512
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of the bodies of requests: a field that is not known is refused."""
 
 
 def keep(value: T | UnsetType | None, former: T, cleared: T) -> T:
@@ -44,6 +50,11 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
             raise ApiProblem(f"metadata: the key {key!r:.100} does not have 1 to {MAX_KEY} characters.")
         if len(value) > MAX_VALUE:
             raise ApiProblem(f"metadata.{key}: {len(value)} characters are more than {MAX_VALUE}.")
+
+
+def render_time(moment: int) -> str | None:
+    """A moment of a field that may be null: 0 is none."""
+    return format_iso(moment) if moment else None
 
 
 class TimeRange(msgspec.Struct, frozen=True):
