@@ -6,6 +6,7 @@ of them are the 60 random bits that a session handle promises.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 
@@ -18,6 +19,11 @@ _SHORT_HANDLE = re.compile(rf"s_[{ALPHABET}]{{12}}")
 
 def new_id(prefix: str, characters: int = 12) -> str:
     return prefix + secrets.token_bytes(characters).translate(_LETTERS).decode()
+
+
+def derive_id(prefix: str, text: str, characters: int = 12) -> str:
+    """The same id for the same text; from another text nobody can choose to get it."""
+    return prefix + hashlib.sha256(text.encode()).digest()[:characters].translate(_LETTERS).decode()
 
 
 def new_session_id() -> str:

@@ -108,6 +108,6 @@ class MemoryPathConflict(MemoryProblem):
 
 
 class MemoryPreconditionFailed(MemoryProblem):
-    """The content of the memory is not the one that the caller has seen."""
+    """The content of the memory is not what the caller has seen."""
 
     code = "runtime.memory-precondition-failed"

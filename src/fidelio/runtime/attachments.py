@@ -30,6 +30,11 @@ def read_resource(item: Mapping[str, Any], now: int) -> SessionResource:
     return SessionResource(item["id"], item["type"], dict(item.get("content", {})), now, now)
 
 
+def repeat_resources(resources: SessionResources) -> tuple[dict[str, Any], ...]:
+    """The resources of a session for another that has the same: a fork of it, or a child."""
+    return tuple({"id": each.id, "type": each.type, "content": each.content} for each in resources)
+
+
 def _set_resource(resources: SessionResources, event: RecordEvent) -> SessionResources:
     """A resource was added, or its content was replaced."""
     new = read_resource(event.body, event.time)

@@ -47,6 +47,8 @@ ENVIRONMENT_PREPARED = "environment.prepared"
 VAULT_CHANGED = "vault.changed"
 # Refers to the sealed value. It is redacted when the value is replaced; the change stays on record.
 VAULT_VALUE_STORED = "vault.value_stored"
+CREDENTIAL_SET = "vault.credential_set"
+CREDENTIAL_REMOVED = "vault.credential_removed"
 
 # What a caller sends to a session. Messages, interrupts and outcomes start a wake.
 USER_MESSAGE = "user.message"

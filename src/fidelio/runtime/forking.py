@@ -23,6 +23,7 @@ from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_session_agent
+from fidelio.runtime.attachments import repeat_resources
 from fidelio.runtime.memory.session_memory import (
     SessionMemory,
     SessionStore,
@@ -103,6 +104,8 @@ async def _describe_fork(context: RuntimeContext, source: LoadedRuntime, model: 
         environment_version=record.environment_version,
         mount=f"{record.mount_source}:{record.mount_mode}" if record.mount_mode else None,
         vaults=tuple(vault.name for vault in await list_attached(context, record)),
+        vault_ids=record.vault_ids,
+        resources=repeat_resources(record.resources),
         budget=record.budget,
         tools=record.tools,
         policies=changed,

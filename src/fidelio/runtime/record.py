@@ -19,6 +19,7 @@ from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, read_resource
+from fidelio.runtime.credentials.model import CREDENTIAL_FOLDS, CredentialsRecord
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryRecord
 from fidelio.runtime.memory_stores.record import MEMORIES_FOLDS, MemoriesRecord
@@ -124,8 +125,9 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
-    # The memories of a memory store.
+    # Of a memory store and of a vault.
     memories: MemoriesRecord = MemoriesRecord()
+    credentials: CredentialsRecord = CredentialsRecord()
     snapshots: SnapshotRecord = SnapshotRecord()
 
     def find_approval(self, digest: str, tool_use: str) -> ApprovalRecord | None:
@@ -333,6 +335,7 @@ _PART_FOLDS: Mapping[str, Mapping[str, Callable[[Any, RecordEvent], Any]]] = {
     "outcomes": OUTCOME_FOLDS,
     "memory": MEMORY_FOLDS,
     "memories": MEMORIES_FOLDS,
+    "credentials": CREDENTIAL_FOLDS,
     "resources": RESOURCE_FOLDS,
     "snapshots": SNAPSHOT_FOLDS,
 }
@@ -366,7 +369,7 @@ span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt
 extensions waits learning_id
 is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
 messages outcome_id author max_iterations iteration status trend decision verdict criteria results
-snapshot_id files bytes removed is_live resumes vault_ids memory_id operation
+snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id
 """
 
 

@@ -20,7 +20,7 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import update_projection
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
-from fidelio.runtime.vaults import Vault, list_attached
+from fidelio.runtime.vaults import Vault, list_visible
 from fidelio.sandbox.model import (
     LEARNINGS,
     PROJECT,
@@ -46,7 +46,7 @@ async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> Sandbox
     chosen = await load_environment(context, record.environment, record.environment_version)
     prepared = await find_prepared(context, chosen)
     substrate = await update_projection(await Substrate.open(context, record.project, record.agent))
-    vaults = await list_attached(context, record)
+    vaults = await list_visible(context, record)
     if vaults or record.mount_mode:
         await asyncio.to_thread(_prepare_directory, context, record, directory, vaults)
     mounts = (

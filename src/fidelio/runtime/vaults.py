@@ -16,13 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.clock import format_iso
-from fidelio.errors import Command, DocumentConflict, Hint, VaultProblem
-from fidelio.ids import new_id
+from fidelio.errors import Command, DocumentConflict, Hint, SessionNotFound, VaultProblem
+from fidelio.ids import SESSION_PREFIX, new_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import Document, NewEvent, PutDocument
 from fidelio.ledger.paging import event_pages
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
+from fidelio.runtime.credentials.service import ProjectVaults, reseal_credentials
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.secrets import needs_reseal, open_sealed, seal
 from fidelio.runtime.stores import Store, find_store, open_store
@@ -30,19 +31,21 @@ from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.sandbox.model import VAULTS
 
 MAX_VALUE = 64 << 10
+ID_PREFIX = "vlt_"
 _PURPOSE = "vault"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _LIST = Hint(Command("vaults", "list"), " lists them.")
 
 
-class Vault(msgspec.Struct, frozen=True):
-    """A vault without its value. `digest` is that of the sealed value."""
+class Vault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A vault without its value. `digest` is that of the sealed value. `title`: how it is shown, if not by its name."""
 
     id: str
     name: str
     created_at: int
     changed_at: int
     digest: str
+    title: str = ""
 
     @property
     def mount_path(self) -> str:
@@ -50,7 +53,7 @@ class Vault(msgspec.Struct, frozen=True):
 
     def describe(self) -> dict[str, Any]:
         """The vault for an agent."""
-        return {"id": self.id, "displayName": self.name, "mountPath": self.mount_path}
+        return {"id": self.id, "displayName": self.title or self.name, "mountPath": self.mount_path}
 
 
 class _StoredVault(msgspec.Struct, frozen=True):
@@ -74,7 +77,7 @@ class Vaults:
         if found is not None and not replaces:
             raise VaultProblem(f"The vault {name} exists.", remedy="Choose another name, or replace its value explicitly.")
         now = self._context.clock()
-        vault = Vault(new_id("vlt_"), name, now, now, "") if found is None else replace(found.vault, changed_at=now)
+        vault = Vault(new_id(ID_PREFIX), name, now, now, "") if found is None else replace(found.vault, changed_at=now)
         number = 0 if document is None else document.version
         return await self._write(store, _StoredVault(vault, number), value, "added" if found is None else "replaced", by)
 
@@ -125,11 +128,12 @@ class Vaults:
 
     async def reseal(self, *, by: str) -> int:
         """Seal every value with the active key of the key ring; returns how many were sealed with another key."""
+        count = await reseal_credentials(self._context, by=by)
         store = await find_store(self._context, "vaults")
         if store is None:
-            return 0
+            return count
         found = [await self._load(store, vault.name) for vault in await self.list()]
-        return sum([await self._reseal(store, each, await self._open(each), by=by) for each in found])
+        return count + sum([await self._reseal(store, each, await self._open(each), by=by) for each in found])
 
     async def _reseal(self, store: Store, found: _StoredVault, value: str, *, by: str) -> bool:
         if not needs_reseal(self._context.open_keys(), await self._load_sealed(found.vault)):
@@ -186,8 +190,23 @@ class Vaults:
         await self._context.unit.update(session, decide)
 
 
+async def list_visible(context: RuntimeContext, record: RuntimeRecord) -> tuple[Vault, ...]:
+    """The vaults that a session sees: those of the home and of the API that it is attached to and that still exist."""
+    return (*await list_attached(context, record), *await _list_of_api(context, record))
+
+
+async def _list_of_api(context: RuntimeContext, record: RuntimeRecord) -> list[Vault]:
+    vaults, found = ProjectVaults(context, record.project), list[Vault]()
+    for id_ in record.vault_ids:
+        with suppress(SessionNotFound):
+            stored = await vaults.objects.load(id_)
+            name = f"{ID_PREFIX}{id_.removeprefix(SESSION_PREFIX)}"
+            found.append(Vault(name, name, stored.created_at, stored.updated_at, "", stored.content.display_name))
+    return found
+
+
 async def list_attached(context: RuntimeContext, record: RuntimeRecord) -> tuple[Vault, ...]:
-    """The vaults that a session sees: those it is attached to and that still exist."""
+    """The vaults of the home that a session is attached to and that still exist."""
     if not record.vaults:
         return ()
     store = await open_store(context, "vaults")

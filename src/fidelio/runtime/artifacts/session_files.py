@@ -27,7 +27,7 @@ from fidelio.runtime.shell.history import load_output
 from fidelio.runtime.shell.views import SHOWN_COMMANDS, render_command, render_output, render_state
 from fidelio.runtime.tools.definitions import RUNTIME_TOOLS
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext, ToolCall
-from fidelio.runtime.vaults import describe_vault, list_attached
+from fidelio.runtime.vaults import describe_vault, list_visible
 from fidelio.sandbox.model import SandboxSpec
 
 # Written with every session: if it is missing, the others are too.
@@ -243,7 +243,7 @@ async def load_subject(
     """What these files are rendered from; what none of them shows is not loaded."""
     names, record = {file.name for file in files}, session.record
     output = await _load_last_output(context, session) if _LAST_OUTPUT in names else None
-    attached = await list_attached(context, record) if _VAULTS in names else ()
+    attached = await list_visible(context, record) if _VAULTS in names else ()
     window = await load_window(context, session) if _POSTURE in names else None
     vaults = tuple(describe_vault(vault) for vault in attached)
     return Subject(session.id, record, facts, tools, context.clock(), output, vaults, window)

@@ -18,6 +18,7 @@ from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.versions import load_session_agent
+from fidelio.runtime.attachments import repeat_resources
 from fidelio.runtime.delegation.definitions import SessionDelegate, SessionRunChild
 from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, share_budget
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
@@ -104,6 +105,8 @@ async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgen
         environment_version=record.environment_version,
         mount=f"{record.mount_source}:{record.mount_mode}" if record.mount_mode else None,
         vaults=tuple(vault.name for vault in await list_attached(call.context, record)),
+        vault_ids=record.vault_ids,
+        resources=repeat_resources(record.resources),
         budget=share_budget(budget, record, now=call.context.clock(), is_priced=price is not None),
         tools=tuple(sorted(call.tools)),
         policies=record.policies,

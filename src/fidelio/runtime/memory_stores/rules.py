@@ -103,7 +103,7 @@ def check_digest(name: str, value: str) -> None:
 
 
 def check_expected(memory: Memory, expected: str | None) -> None:
-    """Raise `MemoryPreconditionFailed` if the content is not the one that the caller has seen."""
+    """Raise `MemoryPreconditionFailed` if the content is not what the caller has seen."""
     if expected is not None and memory.sha256 != expected:
         raise MemoryPreconditionFailed(
             f"The content of the memory {memory.id} has the digest {memory.sha256}, not {expected}.",

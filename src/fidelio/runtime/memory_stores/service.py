@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.errors import MemoryNotFound, MemoryProblem, UsageProblem
-from fidelio.ids import ALPHABET, SESSION_PREFIX, new_id
+from fidelio.errors import MemoryNotFound, MemoryProblem, SessionExists, UsageProblem
+from fidelio.ids import ALPHABET, SESSION_PREFIX, derive_id, new_id
 from fidelio.ledger.encoding import REDACTED, hash_blob
 from fidelio.ledger.model import Event, NewEvent, Page
 from fidelio.ledger.paging import all_events
@@ -29,7 +29,7 @@ from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 STORE_PREFIX, VERSION_PREFIX = "memstore_", "memver_"
 _ID_LENGTH = 12
-_MEMORY_CHARACTERS = 20
+_MEMORY, _MEMORY_CHARACTERS = "mem_", 20
 _WINDOW = 1_000
 _MAX_NUMBER = 15
 
@@ -91,13 +91,19 @@ class MemoryStores:
             raise MemoryNotFound("The content was redacted meanwhile.", remedy="Retrieve it again.")
         return data.decode()
 
-    async def add(self, store: str, path: str, content: bytes, *, by: str) -> Memory:
-        """A new memory. Raises `MemoryPathConflict` if the path is taken."""
+    async def add(self, store: str, path: str, content: bytes, *, by: str, key: str = "") -> Memory:
+        """A new memory. Raises `MemoryPathConflict` if the path is taken.
+
+        `key`: an idempotency key. Repeated with the same path and content, it returns the memory that the first call made.
+        """
         rules.check_path(path)
         rules.check_size(len(content))
-        memory_id = new_id("mem_", _MEMORY_CHARACTERS)
+        memory_id = derive_id(_MEMORY, f"{store}:{key}", _MEMORY_CHARACTERS) if key else new_id(_MEMORY, _MEMORY_CHARACTERS)
 
         def decide(record: MemoriesRecord) -> NewEvent | None:
+            if (found := record.entries.get(memory_id)) is not None:
+                _check_repeated(found, path, content)
+                return None
             rules.check_room(record)
             rules.check_free(record, path)
             return _version(memory_id, "created", path, hash_blob(content), len(content), by)
@@ -151,7 +157,9 @@ class MemoryStores:
     async def versions(
         self, store: str, keep: Callable[[MemoryVersion], bool], *, before: int | None, limit: int
     ) -> Page[MemoryVersion]:
-        """The versions that `keep` accepts, newest first. `before`: the number of the last one of the page before."""
+        """The versions that `keep` accepts, newest first.
+
+        `before`: the number of the last version of the page before."""
         found: list[MemoryVersion] = []
         async for version in self._walk(store, before):
             if keep(version):
@@ -245,6 +253,11 @@ def _find(record: MemoriesRecord, memory: str) -> Memory:
     if found is None:
         raise MemoryNotFound(f"Memory {memory!r:.100} was not found.")
     return found
+
+
+def _check_repeated(found: Memory, path: str, content: bytes) -> None:
+    if (found.path, found.sha256) != (path, hash_blob(content)):
+        raise SessionExists("The key was used for another memory.", remedy="Use a new key for each creation.")
 
 
 def _version(memory: str, operation: Operation, path: str, digest: str, size: int, by: str) -> NewEvent:

@@ -19,7 +19,7 @@ from fidelio.runtime.resources.promotion import (
 from fidelio.runtime.resources.versions import SharedFile, decode_text
 from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, ToolResult
 from fidelio.runtime.tools.parameters import CompareResource, ListVersions, ReadVersion
-from fidelio.runtime.vaults import list_attached
+from fidelio.runtime.vaults import list_visible
 from fidelio.sandbox.model import VAULTS, Mount
 
 # What one answer holds of a version; a longer one can be restored and read in parts.
@@ -117,7 +117,7 @@ def _describe_differences(old: bytes | None, new: bytes, limit: int) -> dict[str
 
 
 async def _list_vaults(call: ToolCall, _: Any, __: Preparation) -> ToolResult:
-    vaults = await list_attached(call.context, call.record)
+    vaults = await list_visible(call.context, call.record)
     return ToolResult(output={"count": len(vaults), "vaults": [vault.describe() for vault in vaults]})
 
 

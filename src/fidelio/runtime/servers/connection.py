@@ -158,9 +158,10 @@ class Connections:
         values, masks = {**(server.env or server.headers), **resolved.values}, Masks.of((*secrets, *resolved.secrets))
         run = run_id(self._session.id, 1)
         if server.url:
-            from fidelio.runtime.servers.http import ServerEndpoint  # noqa: PLC0415  # 180 ms; most servers are programs
+            from fidelio.runtime.servers.http import open_endpoint  # noqa: PLC0415  # 180 ms; most servers are programs
 
-            return ServerEndpoint(name, server.url, values, masks, run=run, seconds=CALL_SECONDS), masks
+            how = {"run": run, "seconds": CALL_SECONDS}
+            return await open_endpoint(self._context, record, name, server.url, values, masks, **how)
         launch = Launch(
             name=name,
             command=server.command,

@@ -18,7 +18,11 @@ import msgspec
 
 from fidelio.errors import ToolRefused
 from fidelio.mcp_client.client import REVISION
+from fidelio.runtime.credentials.exchange import open_token
+from fidelio.runtime.credentials.service import ProjectVaults
+from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.servers.credentials import Masks
+from fidelio.runtime.tools.model import RuntimeContext
 
 MAX_REPLY = 8_000_000
 MAX_EVENTS = 1_000
@@ -29,6 +33,29 @@ _SHOWN = 300
 _AGENT, _ELSEWHERE = "Fidelio-Agent", "runtime"
 _SESSION, _REVISION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _STREAM = "text/event-stream"
+
+
+async def open_endpoint(
+    context: RuntimeContext,
+    record: RuntimeRecord,
+    name: str,
+    address: str,
+    headers: Mapping[str, str],
+    masks: Masks,
+    **how: Any,
+) -> tuple[ServerEndpoint, Masks]:
+    """A connection, with the credential for exactly this address of the first vault of the session that has it.
+
+    It takes the place of an `Authorization` of the definition: that belongs to the agent, the vault to its user.
+    """
+    vaults = ProjectVaults(context, record.project)
+    found = await vaults.find(record.vault_ids, address)
+    if found is None:
+        return ServerEndpoint(name, address, headers, masks, **how), masks
+    token = await open_token(context, vaults, *found)
+    masks = Masks.of((*masks.values, token))
+    others = {key: value for key, value in headers.items() if key.lower() != "authorization"}
+    return ServerEndpoint(name, address, {**others, "Authorization": f"Bearer {token}"}, masks, **how), masks
 
 
 class ServerEndpoint:

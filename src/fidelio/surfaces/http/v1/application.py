@@ -10,13 +10,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fidelio.ids import new_id
-from fidelio.surfaces.http.v1 import agents, environments, memory_stores
+from fidelio.surfaces.http.v1 import agents, credentials, environments, memory_stores, vaults
 from fidelio.surfaces.http.v1.endpoint import ApiRoute, ApiServices, make_endpoint
 from fidelio.surfaces.http.v1.errors import NOT_FOUND, make_error
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 # One tuple of routes for each group of the API.
-GROUPS: tuple[tuple[ApiRoute, ...], ...] = (agents.ROUTES, environments.ROUTES, memory_stores.ROUTES)
+GROUPS: tuple[tuple[ApiRoute, ...], ...] = (
+    agents.ROUTES,
+    environments.ROUTES,
+    memory_stores.ROUTES,
+    vaults.ROUTES,
+    credentials.ROUTES,
+)
 
 
 def create_routes(services: ApiServices, groups: Iterable[tuple[ApiRoute, ...]] = GROUPS) -> list[Route]:

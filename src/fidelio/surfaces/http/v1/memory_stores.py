@@ -158,7 +158,7 @@ async def create_memory(request: ApiRequest) -> dict[str, Any]:
     await request.require_key_holder()
     body, view = await request.body(MemoryCreation), _view(request, "basic")
     stores, store = await _stores(request), _store_id(request)
-    memory = await stores.add(store, body.path, rules.encode_content(body.content), by=API_ACTOR)
+    memory = await stores.add(store, body.path, rules.encode_content(body.content), by=API_ACTOR, key=request.idempotency_key)
     return await _render_memory(stores, store, memory, view)
 
 

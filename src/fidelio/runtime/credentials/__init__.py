@@ -1,0 +1,1 @@
+"""Vaults of the API: credentials for MCP servers, which only our own clients use. See `service`."""
