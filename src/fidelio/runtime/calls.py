@@ -27,9 +27,12 @@ from fidelio.errors import (
 )
 from fidelio.ids import new_id
 from fidelio.inbox import expire_request
+from fidelio.locks import KeyedLock
 from fidelio.runtime import events as e
 from fidelio.runtime.artifacts import write_artifacts
 from fidelio.runtime.journal import ApprovalChanged, Journal
+from fidelio.runtime.memory_stores.mounting import TYPE as MEMORY_STORE
+from fidelio.runtime.memory_stores.mounting import sync_stores
 from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
 from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide, find_policy
 from fidelio.runtime.record import ApprovalRecord
@@ -86,6 +89,7 @@ class Calls:
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
         self._journal = Journal(context)
+        self._syncing = KeyedLock()
 
     async def carry_out(
         self,
@@ -231,7 +235,22 @@ class Calls:
         except _REFUSALS as error:
             result = describe_error(error)
         await call.note_connections()
+        if call.sandbox is not None and not resolved.is_read_only:
+            call.has_changed = True
+            await self._sync_stores(call)
+        if call.problems:
+            result = replace(result, output={**result.output, "memoryStoreProblems": call.problems})
         return await self._finish(call, resolved, result)
+
+    async def _sync_stores(self, call: ToolCall) -> None:
+        """Bring the memory stores and their directories in the sandbox to the same state. Calls that only read run at once."""
+        if not any(resource.type == MEMORY_STORE for resource in call.record.resources):
+            return
+        await self._syncing.acquire(call.session.id)
+        try:
+            await sync_stores(call)
+        finally:
+            self._syncing.release(call.session.id)
 
     async def _finish(self, call: ToolCall, resolved: ResolvedCall, result: ToolResult) -> Finished:
         try:
@@ -247,7 +266,7 @@ class Calls:
     def _begin(self, loaded: LoadedRuntime, definition: ToolDefinition, tools: frozenset[str], origin: CallOrigin) -> ToolCall:
         name = origin.tool_use or new_id("toolu_", 20)
         call = ToolCall(self._context, loaded, name, definition, NO_SANDBOX, tools)
-        call.origin, call.build_spec = origin, build_spec
+        call.origin, call.build_spec, call.on_start = origin, build_spec, self._sync_stores
         return call
 
     async def _refuse(

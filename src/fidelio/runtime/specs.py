@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from fidelio.runtime.environments.preparation import MOUNT, find_prepared
 from fidelio.runtime.environments.versions import EnvironmentVersion, load_environment
+from fidelio.runtime.memory_stores.mounting import list_store_mounts, prepare_stores
 from fidelio.runtime.project.copying import COPY, ensure_copy
 from fidelio.runtime.project.mounting import adopt_owner
 from fidelio.runtime.record import RuntimeRecord
@@ -47,12 +48,13 @@ async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> Sandbox
     prepared = await find_prepared(context, chosen)
     substrate = await update_projection(await Substrate.open(context, record.project, record.agent))
     vaults = await list_visible(context, record)
-    if vaults or record.mount_mode:
+    if vaults or record.mount_mode or record.resources:
         await asyncio.to_thread(_prepare_directory, context, record, directory, vaults)
     mounts = (
         *_session_mounts(directory, substrate),
         *_project_mounts(directory, record),
         *(Mount(vault.mount_path, f"{directory}/vaults/{vault.name}", "read_only", "vault") for vault in vaults),
+        *list_store_mounts(record, directory),
         *([Mount(MOUNT, str(prepared), "read_only", "toolchain")] if prepared else []),
     )
     return _build(session.id, directory, chosen, mounts)
@@ -70,6 +72,7 @@ def _prepare_directory(context: RuntimeContext, record: RuntimeRecord, directory
         empty.mkdir(exist_ok=True)
         # The user of the sandbox lists it, whatever the umask says.
         empty.chmod(0o755)
+    prepare_stores(record, directory)
     if record.mount_mode == "copy":
         ensure_copy(directory, record.mount_source, context.home.path)
     elif record.mount_mode == "rw":

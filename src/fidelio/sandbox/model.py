@@ -30,6 +30,7 @@ MountKind = Literal[
     "vault",
     "project",
     "toolchain",
+    "memory_store",
 ]
 
 WORKSPACE = "/workspace"

@@ -142,13 +142,17 @@ def describe_mounts(record: RuntimeRecord, environment: Environment) -> Items:
 def list_mounts(record: RuntimeRecord, environment: Environment) -> list[dict[str, str]]:
     """The mounts of a session with its vaults, as tools and files show them."""
     found = {path: described.split(" ", 1) for path, described in describe_mounts(record, environment).items()}
-    vaults = [{"mountPath": f"{VAULTS}/{name}", "access": "read_only", "kind": "vault"} for name in record.vaults]
+    names = (*record.vaults, *(f"vlt_{id_.removeprefix('s_')}" for id_ in record.vault_ids))
+    vaults = [{"mountPath": f"{VAULTS}/{name}", "access": "read_only", "kind": "vault"} for name in names]
     return [*({"mountPath": path, "access": access, "kind": kind} for path, (access, kind) in found.items()), *vaults]
 
 
 def _more_mounts(record: RuntimeRecord, environment: Environment) -> Iterator[tuple[str, tuple[str, str]]]:
     if record.mount_mode:
         yield PROJECT, ("read_only" if record.mount_mode == "ro" else "read_write", "project")
+    for resource in record.resources:
+        if resource.type == "memory_store":
+            yield resource.content["mount_path"], (resource.content.get("access", "read_write"), "memory_store")
     if environment.needs_preparation:
         yield TOOLCHAIN, ("read_only", "toolchain")
 

@@ -165,6 +165,11 @@ class ToolCall(msgspec.Struct):
     origin: CallOrigin = msgspec.field(default_factory=lambda: NO_WAKE)
     # Builds the specification of the sandbox, for a tool that needs one only sometimes.
     build_spec: Callable[[RuntimeContext, LoadedRuntime], Awaitable[SandboxSpec]] | None = None
+    # Called when the call has started the sandbox, before it uses it. `has_changed`: it may have changed files by now.
+    on_start: Callable[[ToolCall], Awaitable[None]] | None = None
+    has_changed: bool = False
+    # What the caller has to know besides the result.
+    problems: list[str] = msgspec.field(default_factory=list)
     # The record when the call began.
     before: RuntimeRecord = msgspec.field(default_factory=RuntimeRecord)
 
@@ -194,6 +199,8 @@ class ToolCall(msgspec.Struct):
                 self._note_ending(self.sandbox.closed_because)
                 body = {"level": self.sandbox.level, "incarnation": self.sandbox.incarnation}
                 self.noted.append(NewEvent(type=e.SANDBOX_STARTED, body=body))
+            if self.on_start is not None:
+                await self.on_start(self)
         return self.sandbox
 
     def _note_ending(self, ending: Ending | None) -> None:

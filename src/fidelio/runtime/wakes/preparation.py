@@ -11,6 +11,7 @@ from fidelio.runtime.agents.definition import AgentVersion, Budget, CustomTool
 from fidelio.runtime.agents.versions import load_session_agent
 from fidelio.runtime.bootstrap.files import BootstrapFile, load_bootstrap
 from fidelio.runtime.environments.versions import load_environment
+from fidelio.runtime.memory_stores.mounting import list_stores
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.setup.sections import list_mounts
 from fidelio.runtime.skills.catalogue import Skill, list_skills
@@ -107,4 +108,7 @@ async def _describe(
         mounts=[(mount["mountPath"], mount["access"]) for mount in list_mounts(record, environment.environment)],
         bootstrap=[(file.name, file.text) for file in bootstrap],
         skills=[(skill.name, skill.description) for skill in skills],
+        memory_stores=[
+            (store.path, store.access, store.title, store.description, store.instructions) for store in list_stores(record)
+        ],
     )

@@ -48,6 +48,8 @@ class PromptSubject(msgspec.Struct, frozen=True, kw_only=True):
     mounts: Sequence[tuple[str, str]] = ()
     bootstrap: Sequence[tuple[str, str]] = ()
     skills: Sequence[tuple[str, str]] = ()
+    # Directory, access, and the texts of a person: name, description, instructions.
+    memory_stores: Sequence[tuple[str, str, str, str, str]] = ()
 
 
 def build_sections(subject: PromptSubject) -> dict[str, str]:
@@ -56,6 +58,7 @@ def build_sections(subject: PromptSubject) -> dict[str, str]:
         "guidance": _GUIDANCE,
         "agent": subject.system.strip(),
         "environment": "\n".join(_describe_environment(subject)),
+        "memory_stores": "\n".join(_describe_stores(subject)),
         "bootstrap": "\n\n".join(_quote_files(subject.bootstrap)),
         "skills": "\n".join(_list_skills(subject.skills)),
     }
@@ -69,6 +72,20 @@ def join_sections(sections: Mapping[str, str]) -> str:
 def _describe_environment(subject: PromptSubject) -> Iterable[str]:
     yield f"Agent {subject.agent}, environment {subject.environment}, network {subject.network}."
     yield from (f"- {path} ({access})" for path, access in subject.mounts)
+
+
+def _describe_stores(subject: PromptSubject) -> Iterable[str]:
+    """The memory stores with what the person who attached them says about them."""
+    if subject.memory_stores:
+        yield (
+            "Memory stores are directories of text documents that outlive this session and that others may share. What you "
+            "write there becomes a version of the document; up to 102,400 bytes of UTF-8 are kept."
+        )
+    for path, access, name, description, instructions in subject.memory_stores:
+        about = f": {description.strip()}" if description.strip() else ""
+        yield f"- {path} ({access}), {name}{about}"
+        if instructions.strip():
+            yield f"  Instructions: {instructions.strip()}"
 
 
 def _quote_files(files: Sequence[tuple[str, str]]) -> Iterable[str]:

@@ -28,7 +28,7 @@ _PAGE = 4096
 SHARED_AREAS = ("substrates", "environments")
 # Paths that a toolchain must not cover or lie in.
 _RESERVED = (
-    WORKSPACE, RUNTIME, "/memory", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox
+    WORKSPACE, RUNTIME, "/memory", "/mnt", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox
 )  # fmt: skip
 _TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # Files of the kernel that tell about the machine or other users, as Docker and Podman hide them. Most are for root only.
@@ -142,7 +142,7 @@ def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[TreeOperation]:
     directory = os.path.realpath(spec.directory)
     yield TreeOperation("bind", "/tmp", f"{directory}/tmp")  # noqa: S108  # of the sandbox
     # Created by themselves they would be closed to others than the agent under one level only.
-    for path in ("/.fidelio", "/home", "/memory", "/var", "/vaults"):
+    for path in ("/.fidelio", "/home", "/memory", *_attached(spec), "/var", "/vaults"):
         yield TreeOperation("directory", path)
     yield TreeOperation("link", "/var/tmp", "/tmp")  # noqa: S108  # of the sandbox
     yield TreeOperation("directory", "/run")
@@ -152,6 +152,12 @@ def _plan_own(spec: SandboxSpec, library: Path) -> Iterator[TreeOperation]:
         yield TreeOperation("bind_read_only", OWN_PYTHON, os.path.realpath(source))
     if spec.network in ("limited", "unrestricted"):
         yield TreeOperation("bind_read_only", PROXY, f"{directory}/{PROXY_SOCKET}")
+
+
+def _attached(spec: SandboxSpec) -> list[str]:
+    """The directories above what programs attach to the session. Without anything attached there is no `/mnt`."""
+    above = {str(parent) for mount in spec.mounts for parent in PurePosixPath(mount.path).parents}
+    return sorted(path for path in above if _contains("/mnt", path))
 
 
 def _toolchains(spec: SandboxSpec) -> Iterator[str]:

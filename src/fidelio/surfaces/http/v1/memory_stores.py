@@ -33,6 +33,8 @@ from fidelio.surfaces.http.v1.values import Body, Name, keep, patch_metadata, re
 API_KEY = "apikey_owner"
 # With contents a page is smaller.
 MAX_FULL = 20
+# Attached to a session.
+MAX_STORES = 8
 _Description = Annotated[str, Meta(max_length=1_024)]
 
 
@@ -89,6 +91,8 @@ async def plan_resource(request: ApiRequest, params: Mapping[str, Any], taken: C
     `taken`: the mount paths of the other stores of the session.
     """
     wanted = convert(dict(params), MemoryStoreAttachment)
+    if len(taken) >= MAX_STORES:
+        raise ApiProblem(f"resources: a session has at most {MAX_STORES} memory stores.")
     found = await (await _stores(request)).objects.load(read_store_id(wanted.memory_store_id))
     if found.archived_at:
         raise ApiProblem(f"memory_store_id: the store {wanted.memory_store_id} is archived. Attach another one.")
