@@ -29,7 +29,6 @@ from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeReco
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
-
 # Drafts that are kept in the record; an older one is only a file of the workspace then.
 MAX_DRAFTS = 100
 
@@ -125,7 +124,6 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
-    # Of a memory store and of a vault.
     memories: MemoriesRecord = MemoriesRecord()
     credentials: CredentialsRecord = CredentialsRecord()
     snapshots: SnapshotRecord = SnapshotRecord()
@@ -361,15 +359,13 @@ def fold(record: RuntimeRecord, events: Iterable[RecordEvent]) -> RuntimeRecord:
 
 # Keys of event bodies whose values are ids, states, names or digests, and no text of an agent or a person.
 _STRUCTURE = """
-role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation request
-digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal timed_out
-source_path source_digest target_digest target_path content_digest pattern agent_version agent_variant model tools budget.*
-depth root
-span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup continues
-extensions waits learning_id
-is_unknown due key priority ids every_seconds next stop_reason.type model_usage.* cost_micros context_tokens through_seq
-messages outcome_id author max_iterations iteration status trend decision verdict criteria results
-snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id
+role agent project directory environment environment_version mount_mode mount_source vaults policies.* level incarnation
+request digest tool expires option assurance by shell_id pty by_command set.* unset variables.* command_id state signal
+timed_out source_path source_digest target_digest target_path content_digest pattern agent_version agent_variant model tools
+budget.* depth root span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup
+continues extensions waits learning_id is_unknown due key priority ids every_seconds next stop_reason.type model_usage.*
+cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
+criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id
 """
 
 
