@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from anthropic import AsyncAnthropic, BadRequestError, ConflictError, NotFoundError, PermissionDeniedError
 from pydantic import ValidationError
+from starlette.requests import Request
 
+from fidelio.app.application import Application
+from fidelio.errors import MemoryNotFound
+from fidelio.surfaces.http.v1.endpoint import ApiRequest, ApiServices
+from fidelio.surfaces.http.v1.errors import ApiProblem
+from fidelio.surfaces.http.v1.memory_stores import plan_resource
+from fidelio.surfaces.http.v1.vaults import check_vaults
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
 
@@ -314,3 +322,52 @@ async def test_an_agent_that_found_the_key_reads_and_changes_nothing(sdk: AsyncA
             await agent.beta.memory_stores.memories.delete(memory.id, memory_store_id=store)
         with pytest.raises(PermissionDeniedError):
             await agent.beta.memory_stores.delete(store)
+
+
+@proves("v1.memory-attachment")
+async def test_a_store_is_attached_as_it_is_now_with_a_directory_of_its_own(
+    sdk: AsyncAnthropic, application: Application, project: Path
+) -> None:
+    store = (await sdk.beta.memory_stores.create(name="User Preferences", description="What they like")).id
+    request = ApiRequest(Request({"type": "http", "headers": []}), ApiServices(application, str(project)), "req_1")
+    params = {"type": "memory_store", "memory_store_id": store, "instructions": "Look here."}
+    first = await plan_resource(request, params)
+    second = await plan_resource(request, {**params, "access": "read_only"}, (first["mount_path"],))
+
+    assert first == {
+        "memory_store_id": store,
+        "access": "read_write",
+        "instructions": "Look here.",
+        "name": "User Preferences",
+        "description": "What they like",
+        "mount_path": "/mnt/memory/user-preferences",
+    }
+    assert (second["access"], second["mount_path"]) == ("read_only", "/mnt/memory/user-preferences-2")
+    for wrong in ({"access": "all"}, {"instructions": "x" * 4097}, {"color": "red"}):
+        with pytest.raises(ApiProblem, match="resources: "):
+            await plan_resource(request, {**params, **wrong})
+    with pytest.raises(ApiProblem, match="at most 8"):
+        await plan_resource(request, params, tuple("abcdefgh"))
+    await sdk.beta.memory_stores.archive(store)
+    with pytest.raises(ApiProblem, match="archived"):
+        await plan_resource(request, params)
+    with pytest.raises(MemoryNotFound):
+        await plan_resource(request, {**params, "memory_store_id": "vlt_000000000000"})
+
+
+@proves("v1.vault-attachment")
+async def test_vaults_of_a_session_are_checked_and_kept_in_order(
+    sdk: AsyncAnthropic, application: Application, project: Path
+) -> None:
+    made = [(await sdk.beta.vaults.create(display_name=name)).id for name in ("a", "b")]
+    request = ApiRequest(Request({"type": "http", "headers": []}), ApiServices(application, str(project)), "req_1")
+
+    assert await check_vaults(request, made[::-1]) == tuple(f"s_{id_[4:]}" for id_ in made[::-1])
+    await sdk.beta.vaults.archive(made[0])
+    for wrong, status in ((made[0], 400), ("vlt_000000000000", 404), ("x", 404)):
+        with pytest.raises(ApiProblem) as raised:
+            await check_vaults(request, [wrong])
+        assert raised.value.status == status
+    elsewhere = ApiRequest(Request({"type": "http", "headers": []}), ApiServices(application, "/elsewhere"), "req_1")
+    with pytest.raises(ApiProblem, match="was not found"):
+        await check_vaults(elsewhere, [made[1]])

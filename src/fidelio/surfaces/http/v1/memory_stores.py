@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType, convert, field
+from msgspec import UNSET, Meta, UnsetType, ValidationError, convert, field
 from msgspec.structs import replace
 
 from fidelio.clock import format_iso
@@ -90,7 +90,10 @@ async def plan_resource(request: ApiRequest, params: Mapping[str, Any], taken: C
 
     `taken`: the mount paths of the other stores of the session.
     """
-    wanted = convert(dict(params), MemoryStoreAttachment)
+    try:
+        wanted = convert(dict(params), MemoryStoreAttachment)
+    except ValidationError as error:
+        raise ApiProblem(f"resources: {error}") from error
     if len(taken) >= MAX_STORES:
         raise ApiProblem(f"resources: a session has at most {MAX_STORES} memory stores.")
     found = await (await _stores(request)).objects.load(read_store_id(wanted.memory_store_id))
