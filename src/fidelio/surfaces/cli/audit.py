@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,10 +35,11 @@ from fidelio.surfaces.cli.runtime_report import (
     report_json,
 )
 from fidelio.surfaces.text import pad
+from fidelio.surfaces.web.share import share_session
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
 
-_MAX_REASON = 400
+_MAX_REASON, _MAX_PATH = 400, 200
 _STATES = {"error": "refused", "open": "no result on record", "erased": "erased"}
 
 
@@ -63,9 +65,10 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
 @click.command("report")
 @click.argument("session")
 @click.option("--check", is_flag=True, help="Exit with 1 if there is any difference, also in a child session.")
+@click.option("--html", metavar="FILE", help="Write the session as a page that verifies by itself, without a server.")
 @json_option
 @with_cli_context
-def report_command(cli: CliContext, session: str, check: bool, as_json: bool) -> int:
+def report_command(cli: CliContext, session: str, check: bool, html: str | None, as_json: bool) -> int:
     """Compare SESSION with its definition: what was required, what happened, where they differ, who answered what.
 
     The definition is the one that the session started with. The hash chains of the session and its children are verified too.
@@ -73,6 +76,10 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
     A session of a sandbox has no definition: its report lists tools, commands, approvals, promoted files, what a person has
     allowed, attached or brought back, and as differences the calls whose end is unknown.
     """
+    if html is not None:
+        Path(html).write_text(run_async(_render_page(cli, session)), "utf-8")
+        print_line(f"The session is in {quote_name(html, _MAX_PATH)}. Open it in a browser: it verifies the chain by itself.")
+        return 0
     report, verdict = run_async(_load_report(cli, session))
     if as_json:
         proof = {
@@ -88,6 +95,11 @@ def report_command(cli: CliContext, session: str, check: bool, as_json: bool) ->
     else:
         _print_report(cli, report, verdict)
     return 1 if check and report.differences else 0
+
+
+async def _render_page(cli: CliContext, session: str) -> str:
+    async with cli.records() as records:
+        return await share_session(records, await records.find(session))
 
 
 async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(when=show_time, foreign=show_foreign, json=show_json)
+        self._templates.filters.update(when=show_time, moment=show_moment, foreign=show_foreign, json=show_json)
         self._templates.globals.update(static=static_address)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
@@ -43,6 +43,12 @@ def show_time(ms: int | None) -> Markup:
         return Markup("")
     iso = format_iso(ms)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, describe_distance(ms, now_ms()))
+
+
+def show_moment(ms: int) -> Markup:
+    """A moment, absolute: for pages that are read later."""
+    iso = format_iso(ms)
+    return Markup('<time datetime="{}">{}</time>').format(iso, iso[:19].replace("T", " ") + " UTC")
 
 
 def describe_distance(ms: int, now: int) -> str:
@@ -91,6 +97,7 @@ STATIC_FILES: Mapping[str, str] = {
     "style.css": "text/css",
     "app.js": "text/javascript",
     "passkeys.js": "text/javascript",
+    "verify.js": "text/javascript",
     "icon.svg": "image/svg+xml",
     "vendor/htmx.min.js": "text/javascript",
     "vendor/hx-sse.min.js": "text/javascript",

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 from msgspec.structs import replace
+from starlette.responses import Response
 
 from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
@@ -17,6 +18,7 @@ from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.views import run_json
 from fidelio.surfaces.web.inbox import RequestView, view_request
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.share import share_session
 from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
 from fidelio.surfaces.web.workflows import draw_session, find_activity
 
@@ -126,6 +128,15 @@ async def _show_proof(request: PageRequest) -> Result:
     return PageContent("proof.html", {"view": SessionView(session), "verdict": verdict, "broken": broken})
 
 
+async def _share(request: PageRequest) -> Result:
+    """The session as a file that verifies by itself."""
+    records = await request.services.records()
+    session = await records.find(request.path("session"))
+    content = await share_session(records, session)
+    headers = {"Content-Disposition": f'attachment; filename="{session.id}.html"'}
+    return Response(content, media_type="text/html; charset=utf-8", headers=headers)
+
+
 async def _load_events(request: PageRequest, session: Session, before: int) -> tuple[Event, ...]:
     """The newest events, or those before a number."""
     records = await request.services.records()
@@ -213,6 +224,7 @@ ROUTES = (
     PageRoute(path="/sessions", show=_list_sessions),
     PageRoute(path=_SESSION, show=_show_session),
     PageRoute(path=f"{_SESSION}/proof", show=_show_proof),
+    PageRoute(path=f"{_SESSION}/file", show=_share),
     PageRoute(path=f"{_SESSION}/events/{{seq}}", show=_show_event),
 )
 __all__ = ["ROUTES", "SessionView", "TimelineEntry"]

@@ -1,0 +1,41 @@
+// Verifies the chain that this file holds, with nothing but the browser. Each hash is computed from the one before.
+(async () => {
+  const element = document.getElementById("verdict");
+  const say = (text, good) => { element.textContent = text; element.className = good ? "good" : "bad"; };
+  const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  const hash = async (bytes) => hex(await crypto.subtle.digest("SHA-256", bytes));
+  const utf8 = (text) => new TextEncoder().encode(text);
+  // As the ledger writes it: no spaces, everything outside ASCII escaped.
+  const quote = (text) => JSON.stringify(text).replace(/[\u0080-\uffff]/g, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
+
+  const digestOf = (event) => {
+    const salt = Uint8Array.from(atob(event.salt), (sign) => sign.charCodeAt(0));
+    const body = utf8(event.raw);
+    const both = new Uint8Array(salt.length + body.length);
+    both.set(salt);
+    both.set(body, salt.length);
+    return hash(both);
+  };
+
+  const findProblem = async (chain) => {
+    let head = await hash(utf8(`fidelio.session.v1:${chain.session}`));
+    let seq = 0;
+    for (const event of chain.events) {
+      seq += 1;
+      if (event.seq !== seq) return `Event ${seq} is missing.`;
+      if (event.raw !== null && (event.salt === null || (await digestOf(event)) !== event.digest)) return `The content of event ${seq} was changed.`;
+      const fields = [quote("fidelio.event.v1"), quote(head), quote(chain.session), event.seq, quote(event.id), quote(event.type), quote(event.actor), event.time, quote(event.digest)];
+      head = await hash(utf8(`[${fields.join(",")}]`));
+      if (head !== event.hash) return `Event ${seq} does not follow from the one before it, or was changed.`;
+    }
+    return head === chain.head ? "" : "The end of the chain is not the head that this file names.";
+  };
+
+  if (!globalThis.crypto?.subtle) {
+    say("This browser verifies only pages of https or of this machine. Open the file from your disk, or use fidelio verify.", false);
+    return;
+  }
+  const chain = JSON.parse(document.getElementById("chain").textContent);
+  const problem = await findProblem(chain);
+  say(problem ? `The chain is broken. ${problem}` : `The chain holds: ${chain.events.length} events, verified in this browser just now.`, !problem);
+})();
