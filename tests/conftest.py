@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import tempfile
 
 import pytest
@@ -36,12 +37,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("FIDELIO_") and name not in _OURS]:
         del os.environ[name]
+    _handle_signals()
     home = tempfile.TemporaryDirectory(prefix="fidelio-home-")
     config.add_cleanup(home.cleanup)
     # A test that forgets to choose a home must not write into the one of whoever runs it.
     os.environ["FIDELIO_HOME"] = home.name
     # What a test trusts must not be trusted afterwards.
     os.environ["XDG_DATA_HOME"] = f"{home.name}/data"
+
+
+def _handle_signals() -> None:
+    """Undo what a shell does to a background job or `nohup`: processes that tests start would ignore Ctrl-C or a hangup too."""
+    for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, action)
 
 
 @pytest.fixture(scope="session")
