@@ -14,6 +14,7 @@ import pwd
 import secrets
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def share(path: Path, uid: int) -> None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove the directory of a sandbox that is no longer live. A directory that does not exist is fine."""
+    """Remove the directory of a sandbox that is no longer live. One that is missing, or removed at the same time, is fine."""
     try:
         top = os.open(directory, _DIRECTORY)
     except FileNotFoundError:
@@ -76,7 +77,8 @@ def remove_directory(directory: Path) -> None:
         _empty(top)
     finally:
         os.close(top)
-    directory.rmdir()
+    with suppress(FileNotFoundError):
+        directory.rmdir()
     remove_group(directory.name)
 
 
@@ -156,7 +158,9 @@ def _empty(top: int) -> None:
     """
     while names := os.listdir(top):
         for name in names:
-            _remove_entry(top, name)
+            # Another process may remove the same directory at the same time.
+            with suppress(FileNotFoundError):
+                _remove_entry(top, name)
 
 
 def _remove_entry(top: int, name: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -193,3 +194,36 @@ async def test_a_setup_and_its_failure_are_events_so_that_the_store_verifies(ben
 
     assert not isinstance(verdict, ChainBroken)
     assert verdict.holds, verdict.problems
+
+
+@proves("runtime.environment-setup")
+@pytest.mark.parametrize("setup", ["echo 1 > x", "echo broken >&2; exit 3"])
+async def test_calls_at_once_agree_in_whichever_order_their_steps_run(
+    bench: Bench, shell: FakeShell, monkeypatch: pytest.MonkeyPatch, setup: str
+) -> None:
+    random = Random(setup)
+
+    async def pause() -> None:
+        for _ in range(random.randrange(12)):
+            await asyncio.sleep(0)
+
+    async def run_here(function: Callable[..., Any], *arguments: Any) -> Any:
+        await pause()
+        result = function(*arguments)
+        await pause()
+        return result
+
+    monkeypatch.setattr(asyncio, "to_thread", run_here)
+    for version in range(40):
+        shell.runs.clear()
+        chosen = await define(bench, setup=f"{setup} # {version}")
+        found = await asyncio.gather(*(find_prepared(bench.context, chosen) for _ in range(4)), return_exceptions=True)
+
+        assert all(isinstance(each, Path | EnvironmentProblem) for each in found), found
+        assert leftovers(bench) == []
+        if "exit" in setup:
+            assert all(isinstance(each, EnvironmentProblem) for each in found), found
+        else:
+            assert len(shell.runs) == 1
+            assert all(isinstance(each, Path) or each.retryable for each in found), found
+            assert {each for each in found if isinstance(each, Path)} <= {await find_prepared(bench.context, chosen)}

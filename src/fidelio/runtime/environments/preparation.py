@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shlex
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +32,24 @@ MOUNT = "/environment"
 AREA = "environments"
 WAIT_MS = 40_000
 MAX_MINUTES = 30
+# How often a call looks again after another one changed the record. Each time that other call got on.
+_ATTEMPTS = 8
 _SCRIPT = f"{WORKSPACE}/setup.sh"
 _MISSING = "fidelio: missing programs:"
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """A preparation on record. `directory` is that of its sandbox while it runs, then that of the result."""
+    """A preparation on record. `directory` names that of its sandbox and that of the result."""
 
     directory: str
     session: str = ""
     command: str = ""
     started_at: int = 0
     is_ready: bool = False
+
+
+class _Overtaken(Exception):
+    """Another call has ended the setup that this one waited for."""
 
 
 class _StoredSetup(msgspec.Struct, frozen=True):
@@ -59,42 +65,49 @@ async def find_prepared(context: RuntimeContext, chosen: EnvironmentVersion) -> 
     if not chosen.environment.needs_preparation:
         return None
     store = await open_store(context, "environments")
-    stored = await _load(context, store, chosen)
-    if stored.setup is not None and stored.setup.is_ready:
-        result = context.home.path / "sandboxes" / AREA / stored.setup.directory
-        if result.is_dir():
+    for _ in range(_ATTEMPTS):
+        stored = await _load(context, store, chosen)
+        if stored.setup is not None and stored.setup.is_ready and (result := _Places(context, stored.setup).result).is_dir():
             return result
-    return await _prepare(context, store, chosen, stored)
+        try:
+            return await _prepare(context, store, chosen, stored)
+        except (DocumentConflict, _Overtaken):
+            # Another call has finished, forgotten or replaced this setup meanwhile: the record says which.
+            continue
+    raise _make_unready_error(chosen)
 
 
 async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup) -> Path:
-    setup = stored.setup
-    if setup is not None and not setup.is_ready and _is_overdue(context, setup):
-        await _discard(context, setup)
-        setup = None
-    if setup is None or setup.is_ready:
+    if stored.setup is None or await _is_given_up(context, stored.setup):
         stored = await _claim(context, store, chosen, stored.number)
-        setup = stored.setup
+    setup = stored.setup
     assert setup is not None
-    spec = _build_spec(context, chosen, setup)
-    try:
-        result = await _run(context, spec, chosen.environment, setup)
-    except SandboxError:
-        # Another process has finished this setup meanwhile and removed its directory.
-        if (await _load(context, store, chosen)).number == stored.number:
-            raise
-        return await _find_result(context, store, chosen)
-    if result["status"] != "completed":
-        raise _make_unready_error(chosen)
-    if problem := _find_failure(result):
-        await _forget(context, store, chosen, stored)
-        await _discard(context, setup)
-        raise EnvironmentProblem(f"The environment {chosen.label} cannot be set up: {problem}")
+    if not _Places(context, setup).is_finished:
+        result = await _run_or_overtaken(context, store, chosen, stored)
+        if result["status"] != "completed":
+            raise _make_unready_error(chosen)
+        if problem := _find_failure(result):
+            await _forget(context, store, chosen, stored)
+            await _discard(context, setup)
+            raise EnvironmentProblem(f"The environment {chosen.label} cannot be set up: {problem}")
     return await _keep(context, store, chosen, stored)
 
 
+async def _is_given_up(context: RuntimeContext, setup: Setup) -> bool:
+    """Whether a setup must begin anew; what is left of it is removed."""
+    places = _Places(context, setup)
+    if setup.is_ready:
+        return True
+    is_overdue = context.clock() - setup.started_at > MAX_MINUTES * 60_000
+    # In this order: a result only moves forward, so that a setup whose result is in no place has lost it.
+    if not (places.source.is_dir() and not is_overdue) and not places.is_finished:
+        await _discard(context, setup)
+        return True
+    return False
+
+
 async def _claim(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, number: int) -> _StoredSetup:
-    """Put a new preparation on record. Only the first of several processes does; the others use its sandbox."""
+    """Put a new preparation on record. Only the first of several calls does; for the others the record has changed."""
     directory = await asyncio.to_thread(create_directory, context.home.ensure().path)
     await asyncio.to_thread(_create_result, directory)
     setup = Setup(directory.name, new_id("environment-"), new_id("cmd_"), context.clock())
@@ -102,21 +115,29 @@ async def _claim(context: RuntimeContext, store: Store, chosen: EnvironmentVersi
         await _save(context, store, chosen, setup, number)
     except DocumentConflict:
         await asyncio.to_thread(remove_directory, directory)
-        return await _load_running(context, store, chosen)
+        raise
     return _StoredSetup(setup, number + 1)
-
-
-async def _load_running(context: RuntimeContext, store: Store, chosen: EnvironmentVersion) -> _StoredSetup:
-    stored = await _load(context, store, chosen)
-    if stored.setup is None or stored.setup.is_ready:
-        raise EnvironmentProblem(f"The environment {chosen.label} was just set up or failed.", remedy="Call again.")
-    return stored
 
 
 def _create_result(directory: Path) -> None:
     result = directory / "environment"
     result.mkdir(mode=0o755)
     share(result, host_uid(directory))
+
+
+async def _run_or_overtaken(
+    context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup
+) -> dict[str, Any]:
+    """Run the command, or wait for it. Raises `_Overtaken` if its sandbox is missing because another call saw its end."""
+    setup = stored.setup
+    assert setup is not None
+    try:
+        return await _run(context, _build_spec(context, chosen, setup), chosen.environment, setup)
+    except (SandboxError, EnvironmentProblem) as error:
+        source = _Places(context, setup).source
+        if source.is_dir() and (await _load(context, store, chosen)).number == stored.number:
+            raise
+        raise _Overtaken from error
 
 
 async def _run(context: RuntimeContext, spec: SandboxSpec, environment: Environment, setup: Setup) -> dict[str, Any]:
@@ -166,51 +187,58 @@ def _find_failure(result: dict[str, Any]) -> str:
 
 
 async def _keep(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup) -> Path:
-    """Keep the result under a name of its own and end the sandbox that made it."""
-    assert stored.setup is not None
-    sandboxes = context.home.path / "sandboxes"
-    directory = sandboxes / stored.setup.directory
-    await context.sandboxes.stop(stored.setup.session)
-    name = secrets.token_hex(8)
-    try:
-        await asyncio.to_thread(_move_result, directory / "environment", sandboxes / AREA / name)
-    except FileNotFoundError:
-        # Another process waited for the same command and was faster.
-        return await _find_result(context, store, chosen)
-    await _save(context, store, chosen, Setup(name, is_ready=True), stored.number)
-    await asyncio.to_thread(remove_directory, directory)
-    return sandboxes / AREA / name
+    """Keep the result and end the sandbox that made it. Several calls may do this at once, and continue what a crash left.
+
+    The result is taken away before its sandbox ends: a call that still wants to run the command then finds no directory to
+    mount, and cannot run it a second time in the result.
+    """
+    setup = stored.setup
+    assert setup is not None
+    places = _Places(context, setup)
+    await asyncio.to_thread(_take_result, places)
+    await context.sandboxes.stop(setup.session)
+    await asyncio.to_thread(_publish_result, places)
+    await _save(context, store, chosen, Setup(setup.directory, is_ready=True), stored.number)
+    await asyncio.to_thread(remove_directory, places.source.parent)
+    return places.result
 
 
-async def _find_result(context: RuntimeContext, store: Store, chosen: EnvironmentVersion) -> Path:
-    stored = await _load(context, store, chosen)
-    if stored.setup is None or not stored.setup.is_ready:
-        raise _make_unready_error(chosen)
-    return context.home.path / "sandboxes" / AREA / stored.setup.directory
+class _Places:
+    """Where a result is: in its sandbox, taken from it, and readable for all. It only moves forward."""
+
+    def __init__(self, context: RuntimeContext, setup: Setup) -> None:
+        sandboxes = context.home.path / "sandboxes"
+        self.source = sandboxes / setup.directory / "environment"
+        self.taken = sandboxes / AREA / f"{setup.directory}.new"
+        self.result = sandboxes / AREA / setup.directory
+
+    @property
+    def is_finished(self) -> bool:
+        return self.taken.is_dir() or self.result.is_dir()
 
 
-def _move_result(source: Path, target: Path) -> None:
-    """Move the result and let every sandbox read it. Nothing of it is followed: a setup may have made any link."""
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    source.rename(target)
-    for _, directories, files, top in os.fwalk(target, follow_symlinks=False):
-        os.fchmod(top, stat.S_IMODE(os.fstat(top).st_mode) | 0o555)
-        for name in (*directories, *files):
-            found = os.stat(name, dir_fd=top, follow_symlinks=False)
-            if stat.S_ISREG(found.st_mode):
-                readable = 0o555 if found.st_mode & 0o100 else 0o444
-                os.chmod(name, stat.S_IMODE(found.st_mode) | readable, dir_fd=top)
+def _take_result(places: _Places) -> None:
+    places.taken.parent.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileNotFoundError):
+        places.source.rename(places.taken)
+
+
+def _publish_result(places: _Places) -> None:
+    """Let every sandbox read the result. Nothing of it is followed: a setup may have made any link."""
+    with suppress(FileNotFoundError):
+        for _, directories, files, top in os.fwalk(places.taken, follow_symlinks=False):
+            os.fchmod(top, stat.S_IMODE(os.fstat(top).st_mode) | 0o555)
+            for name in (*directories, *files):
+                found = os.stat(name, dir_fd=top, follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    readable = 0o555 if found.st_mode & 0o100 else 0o444
+                    os.chmod(name, stat.S_IMODE(found.st_mode) | readable, dir_fd=top)
+        places.taken.rename(places.result)
 
 
 async def _discard(context: RuntimeContext, setup: Setup) -> None:
     await context.sandboxes.stop(setup.session)
     await asyncio.to_thread(remove_directory, context.home.path / "sandboxes" / setup.directory)
-
-
-def _is_overdue(context: RuntimeContext, setup: Setup) -> bool:
-    # Without the directory of the result, the result was moved by a process that was killed before it could say so.
-    result = context.home.path / "sandboxes" / setup.directory / "environment"
-    return not result.is_dir() or context.clock() - setup.started_at > MAX_MINUTES * 60_000
 
 
 def _build_spec(context: RuntimeContext, chosen: EnvironmentVersion, setup: Setup) -> SandboxSpec:
