@@ -98,6 +98,8 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     mount_source: str = ""
     vaults: tuple[str, ...] = ()
     policies: dict[str, str] = {}
+    # The most open network of a session that may read this log, if a person has widened it; in a store: the logs of its agent.
+    readers: str = ""
     sandbox: SandboxRecord = SandboxRecord()
     shell: ShellRecord = ShellRecord()
     approvals: dict[str, ApprovalRecord] = {}
@@ -168,7 +170,7 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
     sandbox = ("environment", "environment_version", "mount_mode", "mount_source")
-    names = (*sandbox, "agent_version", "agent_variant", "model", "title", "metadata")
+    names = (*sandbox, "agent_version", "agent_variant", "model", "title", "metadata", "readers")
     changed: dict[str, Any] = {name: event.body[name] for name in names if name in event.body}
     for name in ("vaults", "vault_ids"):
         if name in event.body:
@@ -365,7 +367,7 @@ timed_out source_path source_digest target_digest target_path content_digest pat
 budget.* depth root span_kind wake_id tool_use_id custom_tool_use_id id name processed_seq interrupt_seq consumed setup
 continues extensions waits learning_id is_unknown due key priority ids every_seconds next stop_reason.type model_usage.*
 cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
-criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id
+criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id readers
 """
 
 

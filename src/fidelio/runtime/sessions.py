@@ -195,6 +195,7 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
             {"id": o.id, "title": o.title, "author": o.author, "status": o.latest.status if o.latest else "not_ready"}
             for o in record.outcomes.outcomes
         ],
+        "readers": record.readers or None,
         "parent": loaded.session.parent,
         "createdAt": format_iso(loaded.session.created_at),
         "updatedAt": format_iso(loaded.session.updated_at),

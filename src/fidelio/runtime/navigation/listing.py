@@ -18,7 +18,14 @@ from fidelio.ledger.unit_of_work import LoadedSession
 from fidelio.runtime.navigation.parameters import FindChildren, FindSessions, Lineage
 from fidelio.runtime.navigation.summaries import ListedSession, describe_listed, find_relation, render_summary
 from fidelio.runtime.navigation.verdicts import find_verdict
-from fidelio.runtime.navigation.visibility import environment_key, is_same_agent, load_networks, load_visible, may_read
+from fidelio.runtime.navigation.visibility import (
+    environment_key,
+    is_same_agent,
+    load_agent_readers,
+    load_networks,
+    load_visible,
+    may_read,
+)
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult
 
@@ -69,11 +76,14 @@ async def describe_visible(call: ToolCall, rows: Iterable[Session]) -> list[List
     loaded = [await _load(call, row) for row in {row.id: row for row in rows}.values()]
     found = [each for each in loaded if each is not None and is_same_agent(call.record, each.record)]
     networks = await load_networks(call.context, (call.record, *_select_by_environment(found)))
+    readers = ""
+    if not all(may_read(call.record, each.record, networks) for each in found):
+        readers = await load_agent_readers(call.context, call.record.project, call.record.agent)
     now = call.context.clock()
     return [
         describe_listed(call.session, each.session, each.record, now=now)
         for each in found
-        if each.id == call.session.id or may_read(call.record, each.record, networks)
+        if each.id == call.session.id or may_read(call.record, each.record, networks, readers)
     ]
 
 

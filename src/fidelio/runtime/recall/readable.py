@@ -9,7 +9,14 @@ from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.model import Session
 from fidelio.runtime.navigation.parameters import Lineage
 from fidelio.runtime.navigation.summaries import Relation, find_relation
-from fidelio.runtime.navigation.visibility import OPENNESS, EnvironmentKey, environment_key, load_networks, may_read
+from fidelio.runtime.navigation.visibility import (
+    OPENNESS,
+    EnvironmentKey,
+    environment_key,
+    load_agent_readers,
+    load_networks,
+    may_read,
+)
 from fidelio.runtime.recall.model import RecallScope, VisibleSession
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
@@ -31,6 +38,8 @@ class ReadableSessions:
         self.own = VisibleSession(own.session, own.record)
         self._known: dict[str, VisibleSession | None] = {}
         self._networks: dict[EnvironmentKey, Network] = {}
+        # Looked up when it could let a session be shown that is otherwise refused.
+        self._readers: str | None = None
 
     async def find(self, session_id: str) -> VisibleSession | None:
         """The session; None if it does not exist or must not be shown."""
@@ -54,7 +63,15 @@ class ReadableSessions:
         record = RuntimeRecords().read(session.raw)
         await self._learn_network(self.own.record)
         await self._learn_network(record)
-        return VisibleSession(session, record) if may_read(self.own.record, record, self._networks) else None
+        return VisibleSession(session, record) if await self._may_read(record) else None
+
+    async def _may_read(self, record: RuntimeRecord) -> bool:
+        own = self.own.record
+        if may_read(own, record, self._networks):
+            return True
+        if self._readers is None:
+            self._readers = await load_agent_readers(self._context, own.project, own.agent)
+        return may_read(own, record, self._networks, self._readers)
 
     def _is_wanted(self, session: Session) -> bool:
         relation = find_relation(self.own.session, session)

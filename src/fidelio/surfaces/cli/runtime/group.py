@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fidelio.surfaces.cli.runtime.agents import define_command, list_agents_command
-from fidelio.surfaces.cli.runtime.budget import budget_command
+from fidelio.surfaces.cli.runtime.budget import budget_command, readers_command
 from fidelio.surfaces.cli.runtime.messages import (
     confirm_command,
     deny_command,
@@ -49,6 +49,7 @@ for _command in (
     status_command,
     list_sessions_command,
     budget_command,
+    readers_command,
     archive_command,
     end_command,
     fork_command,

@@ -38,6 +38,8 @@ def describe_status(about: Mapping[str, Any], layout: Layout) -> Iterator[str]:
     for outcome in about.get("outcomes") or ():
         title, author = quote_name(outcome["title"], 100), quote_name(outcome["author"])
         yield from layout.wrap_line(f"outcome {title} ({author}): {quote_name(outcome['status'])}", "  ")
+    if about.get("readers"):
+        yield from layout.wrap_line(f"its log is read by sessions with a network up to {quote_name(about['readers'])}", "  ")
     for key in ("parent", "children"):
         names = about.get(key)
         listed = [names] if isinstance(names, str) else [_name_of(child) for child in names or ()]
