@@ -167,6 +167,10 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     )
 
 
+# What a person may change of a session as a whole. Policies and budgets are merged.
+_REPLACED = tuple("environment environment_version mount_mode mount_source agent_version model title metadata readers".split())
+
+
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
     sandbox = ("environment", "environment_version", "mount_mode", "mount_source")

@@ -68,7 +68,7 @@ def share(path: Path, uid: int) -> None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove the directory of a sandbox that is no longer live. One that is missing, or removed at the same time, is fine."""
+    """Remove the directory of a sandbox that is no longer live. It may be missing, or be removed elsewhere at the same time."""
     try:
         top = os.open(directory, _DIRECTORY)
     except FileNotFoundError:

@@ -13,7 +13,6 @@ from fidelio.runtime import events as e
 from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.memory.workspace import load_workspace_memory
 from fidelio.runtime.navigation.visibility import OPENNESS
-from fidelio.runtime.navigation.widening import widen_agent, widen_session
 from fidelio.runtime.recall.model import BackendName, BackendRequest, Found, RecallScope
 from fidelio.runtime.recall.search import recall
 from fidelio.runtime.resources.memory_file import MEMORY_FILES
@@ -193,25 +192,6 @@ async def test_only_sessions_and_learnings_with_a_network_at_least_as_open_are_f
         expected = [(sessions[other], "session_context") for other in visible]
         expected += [(f"s_{other}", "learning") for other in visible]
         assert await world.sources(own, "zebra", limit=20) == sorted(expected)
-
-
-@proves("navigation.widened")
-async def test_a_widened_log_is_found_but_no_learning_of_it(world: RecallWorld) -> None:
-    closed = await define(world.context, "closed", Environment(), by="test")
-    online = await define(world.context, "online", Environment(network="unrestricted"), by="test")
-    offline, other = [
-        await world.start(message("zebra"), environment="closed", environment_version=closed.version) for _ in range(2)
-    ]
-    await world.learn("closed zebra", "stripes", session=offline)
-    own = await world.start(environment="online", environment_version=online.version)
-
-    assert await world.sources(own, "zebra") == []
-    await widen_session(world.context, offline, "unrestricted", by="anna")
-    assert await world.sources(own, "zebra") == [(offline, "session_context")]
-    await widen_agent(world.context, PROJECT, "default", "unrestricted", by="anna")
-    assert await world.sources(own, "zebra") == sorted([(offline, "session_context"), (other, "session_context")])
-    await widen_agent(world.context, PROJECT, "default", "limited", by="anna")
-    assert await world.sources(own, "zebra") == [(offline, "session_context")]
 
 
 @proves("recall.lineage")

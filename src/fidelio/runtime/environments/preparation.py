@@ -49,7 +49,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class _Overtaken(Exception):
-    """Another call has ended the setup that this one waited for."""
+    """The setup that a call waited for was ended by another call."""
 
 
 class _StoredSetup(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ async def find_prepared(context: RuntimeContext, chosen: EnvironmentVersion) -> 
     store = await open_store(context, "environments")
     for _ in range(_ATTEMPTS):
         stored = await _load(context, store, chosen)
-        if stored.setup is not None and stored.setup.is_ready and (result := _Places(context, stored.setup).result).is_dir():
+        if stored.setup is not None and stored.setup.is_ready and (result := _Stages(context, stored.setup).result).is_dir():
             return result
         try:
             return await _prepare(context, store, chosen, stored)
@@ -82,7 +82,7 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
         stored = await _claim(context, store, chosen, stored.number)
     setup = stored.setup
     assert setup is not None
-    if not _Places(context, setup).is_finished:
+    if not _Stages(context, setup).is_finished:
         result = await _run_or_overtaken(context, store, chosen, stored)
         if result["status"] != "completed":
             raise _make_unready_error(chosen)
@@ -95,12 +95,12 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
 
 async def _is_given_up(context: RuntimeContext, setup: Setup) -> bool:
     """Whether a setup must begin anew; what is left of it is removed."""
-    places = _Places(context, setup)
+    stages = _Stages(context, setup)
     if setup.is_ready:
         return True
     is_overdue = context.clock() - setup.started_at > MAX_MINUTES * 60_000
     # In this order: a result only moves forward, so that a setup whose result is in no place has lost it.
-    if not (places.source.is_dir() and not is_overdue) and not places.is_finished:
+    if not (stages.source.is_dir() and not is_overdue) and not stages.is_finished:
         await _discard(context, setup)
         return True
     return False
@@ -134,7 +134,7 @@ async def _run_or_overtaken(
     try:
         return await _run(context, _build_spec(context, chosen, setup), chosen.environment, setup)
     except (SandboxError, EnvironmentProblem) as error:
-        source = _Places(context, setup).source
+        source = _Stages(context, setup).source
         if source.is_dir() and (await _load(context, store, chosen)).number == stored.number:
             raise
         raise _Overtaken from error
@@ -194,16 +194,16 @@ async def _keep(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
     """
     setup = stored.setup
     assert setup is not None
-    places = _Places(context, setup)
-    await asyncio.to_thread(_take_result, places)
+    stages = _Stages(context, setup)
+    await asyncio.to_thread(_take_result, stages)
     await context.sandboxes.stop(setup.session)
-    await asyncio.to_thread(_publish_result, places)
+    await asyncio.to_thread(_publish_result, stages)
     await _save(context, store, chosen, Setup(setup.directory, is_ready=True), stored.number)
-    await asyncio.to_thread(remove_directory, places.source.parent)
-    return places.result
+    await asyncio.to_thread(remove_directory, stages.source.parent)
+    return stages.result
 
 
-class _Places:
+class _Stages:
     """Where a result is: in its sandbox, taken from it, and readable for all. It only moves forward."""
 
     def __init__(self, context: RuntimeContext, setup: Setup) -> None:
@@ -217,23 +217,23 @@ class _Places:
         return self.taken.is_dir() or self.result.is_dir()
 
 
-def _take_result(places: _Places) -> None:
-    places.taken.parent.mkdir(mode=0o700, exist_ok=True)
+def _take_result(stages: _Stages) -> None:
+    stages.taken.parent.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
-        places.source.rename(places.taken)
+        stages.source.rename(stages.taken)
 
 
-def _publish_result(places: _Places) -> None:
+def _publish_result(stages: _Stages) -> None:
     """Let every sandbox read the result. Nothing of it is followed: a setup may have made any link."""
     with suppress(FileNotFoundError):
-        for _, directories, files, top in os.fwalk(places.taken, follow_symlinks=False):
+        for _, directories, files, top in os.fwalk(stages.taken, follow_symlinks=False):
             os.fchmod(top, stat.S_IMODE(os.fstat(top).st_mode) | 0o555)
             for name in (*directories, *files):
                 found = os.stat(name, dir_fd=top, follow_symlinks=False)
                 if stat.S_ISREG(found.st_mode):
                     readable = 0o555 if found.st_mode & 0o100 else 0o444
                     os.chmod(name, stat.S_IMODE(found.st_mode) | readable, dir_fd=top)
-        places.taken.rename(places.result)
+        stages.taken.rename(stages.result)
 
 
 async def _discard(context: RuntimeContext, setup: Setup) -> None:
