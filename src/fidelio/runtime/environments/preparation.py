@@ -78,7 +78,7 @@ async def find_prepared(context: RuntimeContext, chosen: EnvironmentVersion) -> 
 
 
 async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVersion, stored: _StoredSetup) -> Path:
-    if stored.setup is None or await _is_given_up(context, stored.setup):
+    if stored.setup is None or await _must_restart(context, stored.setup):
         stored = await _claim(context, store, chosen, stored.number)
     setup = stored.setup
     assert setup is not None
@@ -93,7 +93,7 @@ async def _prepare(context: RuntimeContext, store: Store, chosen: EnvironmentVer
     return await _keep(context, store, chosen, stored)
 
 
-async def _is_given_up(context: RuntimeContext, setup: Setup) -> bool:
+async def _must_restart(context: RuntimeContext, setup: Setup) -> bool:
     """Whether a setup must begin anew; what is left of it is removed."""
     stages = _Stages(context, setup)
     if setup.is_ready:
@@ -195,7 +195,7 @@ async def _keep(context: RuntimeContext, store: Store, chosen: EnvironmentVersio
     setup = stored.setup
     assert setup is not None
     stages = _Stages(context, setup)
-    await asyncio.to_thread(_take_result, stages)
+    await asyncio.to_thread(_move_result, stages)
     await context.sandboxes.stop(setup.session)
     await asyncio.to_thread(_publish_result, stages)
     await _save(context, store, chosen, Setup(setup.directory, is_ready=True), stored.number)
@@ -217,7 +217,7 @@ class _Stages:
         return self.taken.is_dir() or self.result.is_dir()
 
 
-def _take_result(stages: _Stages) -> None:
+def _move_result(stages: _Stages) -> None:
     stages.taken.parent.mkdir(mode=0o700, exist_ok=True)
     with suppress(FileNotFoundError):
         stages.source.rename(stages.taken)
