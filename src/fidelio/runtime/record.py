@@ -168,7 +168,8 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
 
 
 # What a person may change of a session as a whole. Policies and budgets are merged.
-_REPLACED = tuple(["environment", "environment_version", "mount_mode", "mount_source", "agent_version", "model", "title", "metadata", "readers"])
+_PLACE = ("environment", "environment_version", "mount_mode", "mount_source")
+_REPLACED = (*_PLACE, "agent_version", "model", "title", "metadata", "readers")
 
 
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
