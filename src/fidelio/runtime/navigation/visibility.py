@@ -22,7 +22,7 @@ OPENNESS: Mapping[Network, int] = {"none": 0, "limited": 1, "unrestricted": 2, "
 # An environment in a certain version.
 EnvironmentKey: TypeAlias = tuple[str, int]
 Networks: TypeAlias = Mapping[EnvironmentKey, Network]
-_OPENNESS_OF: Mapping[str, int] = {name: openness for name, openness in OPENNESS.items()}
+_OPENNESS_OF: Mapping[str, int] = dict(OPENNESS.items())
 
 
 def environment_key(record: RuntimeRecord) -> EnvironmentKey:
