@@ -19,6 +19,7 @@ from fidelio.errors import (
     DocumentConflict,
     FidelioError,
     Hint,
+    RequestClosed,
     RuntimeProblem,
     SandboxError,
     SessionNotFound,
@@ -216,9 +217,12 @@ class Calls:
         reason = "permission_denied" if why == "denied" else "permission_expired"
         error = ToolRefused(sentences[why], remedy="Find another way, or ask the person.", reason=reason)
         closes = (expire_request(approval.request),) if why == "expired" else ()
-        await self._journal.commit_result(
-            call, resolved.name, resolved.called_with, result := describe_error(error), closes=closes
-        )
+        result = describe_error(error)
+        try:
+            await self._journal.commit_result(call, resolved.name, resolved.called_with, result, closes=closes)
+        except RequestClosed as closed:
+            # Somebody answered, before the request expired, while this call looked at it.
+            raise ApprovalChanged from closed
         await write_artifacts(call)
         return Finished(result.output, is_error=True)
 

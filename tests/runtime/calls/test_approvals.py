@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from fidelio.errors import PersonNeeded, RequestClosed
+from fidelio.inbox import RequestChange
 from fidelio.runtime import events as e
 from fidelio.runtime.calls import Finished
+from fidelio.runtime.journal import Journal
 from tests.runtime.calls.conftest import ServiceSession
 from tests.support import proves
 
@@ -118,6 +121,29 @@ async def test_nobody_answering_for_a_day_is_a_denial_that_says_so(session: Serv
 
     assert expired.output["error"]["code"] == "permission_expired"
     assert (await session.ledger.request(request)).state == "expired"
+
+
+@proves("runtime.approval-once")
+async def test_an_answer_just_before_the_expiry_wins_over_a_call_that_saw_none(
+    session: ServiceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = await session.ask("shell_run", **RUN)
+    session.clock.now += DAY_MS
+    commit_result = Journal.commit_result
+
+    async def answer_first(journal: Journal, *values: Any, closes: tuple[RequestChange, ...] = ()) -> None:
+        if closes and (await session.ledger.request(request)).state == "open":
+            session.clock.now -= 1
+            await session.answer(request, "allow")
+            session.clock.now += 1
+        await commit_result(journal, *values, closes=closes)
+
+    monkeypatch.setattr(Journal, "commit_result", answer_first)
+    ended = await session.finish("shell_run", **RUN)
+
+    assert "A person allowed this call" in ended.output["error"]["message"]
+    assert (await session.ledger.request(request)).state == "answered"
+    assert session.ran == []
 
 
 @proves("runtime.approval-once")

@@ -23,6 +23,8 @@ _LARGEST_REQUEST = 30_000
 async def check_invariants(simulation: Simulation) -> None:
     """Add whatever does not hold to the problems of the world."""
     world, effects = simulation.world, Counter[str]()
+    # A child is an effect of the call that delegated to it.
+    world.effects += Counter(text for sent in simulation.sent.values() for text in sent if text.startswith("task"))
     for session in simulation.sessions:
         log = SessionLog(await all_events(simulation.ledger, session), await simulation.read(session))
         simulation.types |= {event.type for event in log.events}
@@ -65,7 +67,8 @@ class SessionLog:
 
     def _find_lost_messages(self, sent: list[str]) -> Iterator[str]:
         """Every message that was acknowledged is the input of exactly one wake."""
-        inputs = [msgspec.json.encode(body["input"]).decode() for body in self._list_wakes() if "input" in body]
+        # Blocks as a whole: the notes of the runtime may quote a message of another wake.
+        inputs = [{block.get("text") for block in body.get("input", ())} for body in self._list_wakes()]
         waits = self.is_ended or self.is_used_up
         for text in sent:
             count = sum(text in given for given in inputs)
@@ -140,7 +143,7 @@ class SessionLog:
             inner = given.get("arguments", given)
             if body.get("problem"):
                 continue
-            if token := inner.get("content") or str(inner.get("command", "")).removeprefix("make "):
+            if token := inner.get("content") or inner.get("message") or str(inner.get("command", "")).removeprefix("make "):
                 tokens[body["id"]] = str(token)
         repeats = {body["request"] for body in self.of(e.APPROVAL_REQUESTED) if body.get("is_unknown")}
         used = defaultdict[str, list[str]](list)

@@ -22,11 +22,13 @@ from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.jobs import STOPPED, Assignment
 from fidelio.ledger.model import Completion, Lease, Retry
 from fidelio.providers.registry import Providers
+from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import parse_agent
 from fidelio.runtime.agents.versions import define_agent
 from fidelio.runtime.ports import RuntimePorts
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.service import NewAgentSession, RuntimeService
+from fidelio.runtime.sessions import session_namespace
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.model_calls import Timing
 from fidelio.runtime.wakes.record import WAKE_JOB
@@ -246,7 +248,18 @@ class Simulation:
         self.note(f"the clock jumps by {jump / 1000:g} s")
         self.clock.now += jump
 
+    async def _find_children(self) -> None:
+        """Add the sessions that agents have delegated to. Their task was sent with their beginning."""
+        for session in (await self.ledger.sessions(kind="runtime", namespace=session_namespace(PROJECT), limit=100)).items:
+            if session.id not in self.budgets:
+                (task,) = (await self.ledger.events(session.id, types=(e.USER_MESSAGE,), limit=1))[:1]
+                record = await self.read(session.id)
+                self.sessions.append(session.id)
+                self.budgets[session.id] = dict(record.budget)
+                self.sent[session.id] = [task.body["content"][0]["text"]]
+
     async def _send_something(self) -> None:
+        await self._find_children()
         session, random = self.random.choice(self.sessions), self.random
         record = await self.read(session)
         kind = random.choices(("message", "answer", "interrupt", "outcome", "end"), (8, 6, 1, 0.3, 0.1))[0]
@@ -320,6 +333,7 @@ class Simulation:
     async def _answer_all(self) -> bool:
         """Answer everything that waits for a person; False if nothing does."""
         found = False
+        await self._find_children()
         for session in self.sessions:
             record = await self.read(session)
             for call in record.wakes.blocking:

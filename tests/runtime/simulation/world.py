@@ -259,6 +259,7 @@ _CALLS: tuple[Callable[[World], WorldCall], ...] = (
     lambda _: ("shell_set_cwd", {"path": "/workspace"}, ""),
     lambda _: ("permissions_describe", {}, ""),
     lambda _: ("weather", {"city": "Bonn"}, ""),
+    lambda world: ("session_delegate", {"message": world.new_token("task")}, ""),
     lambda world: ("tool_call", {"name": "write", "arguments": {"path": "b", "content": world.new_token("effect")}}, ""),
     lambda world: ("write", {"path": "a.txt", "content": world.new_token("broken")}, "The JSON is cut off."),
     lambda _: ("write", {"path": 7}, ""),
