@@ -1,4 +1,4 @@
-"""Benchmark of recall: searches with natural language and automatic cues in a ledger with very many events.
+"""Benchmark of recall and of the list of sessions: natural language and automatic cues in a ledger with very many events.
 
 python -m benchmarks recall
 
@@ -27,15 +27,18 @@ from fidelio.clock import now_ms
 from fidelio.home import Home
 from fidelio.ledger.sqlite import open_sqlite
 from fidelio.runtime import events as e
+from fidelio.runtime.calls import NO_SANDBOX
+from fidelio.runtime.navigation.tools import IMPLEMENTATIONS
 from fidelio.runtime.recall.automatic import recall_automatically
 from fidelio.runtime.recall.model import RecallResult
 from fidelio.runtime.recall.search import recall
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
-from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
+from fidelio.runtime.tools.definitions import DEFINITIONS, RUNTIME_TOOL_NAMES
+from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall
 from fidelio.runtime.wakes.record import WakeRecord
 from fidelio.sandbox.host.client import SandboxClient
 from fidelio.tokens.keyring import FixedKeys
+from fidelio.toolkit import read_arguments
 
 EVENTS = int(os.environ.get("FIDELIO_BENCH_EVENTS", "1000000"))
 FEW = 100
@@ -125,6 +128,17 @@ class Bench:
         """What a wake does at its beginning."""
         return await recall_automatically(self._context, self._session, message=message, tools=RUNTIME_TOOL_NAMES)
 
+    async def list_sessions(self) -> float:
+        """Milliseconds of session_list, without the commit of the call."""
+        tool = DEFINITIONS["session_list"]
+        call = ToolCall(self._context, self._session, "toolu_bench", tool, NO_SANDBOX, RUNTIME_TOOL_NAMES)
+        arguments = read_arguments(tool.name, tool.parameters, {})
+        began = time.perf_counter()
+        result = await IMPLEMENTATIONS[tool.name].run(call, arguments, Preparation())
+        taken = (time.perf_counter() - began) * 1000
+        assert result.output["sessions"], "an empty list measures nothing"
+        return taken
+
 
 @asynccontextmanager
 async def open_bench(directory: str, events: int, language: Language) -> AsyncIterator[Bench]:
@@ -172,8 +186,11 @@ async def measure(events: int, searches: int) -> list[Figure]:
             await measure_searches(many.ask, queries[:20])
             asked, asked_cpu = await measure_searches(many.ask, queries)
             woken, woken_cpu = await measure_searches(many.wake, cues)
+            listed = [await many.list_sessions() for _ in range(searches)]
     size = f"{events:,} events"
     return [
+        Figure(name=f"session_list, {size}: median", value=median(listed), unit="ms", at_most=10),
+        Figure(name="... p95", value=find_p95(listed), unit="ms"),
         Figure(name=f"recall with natural language, {size}: p95", value=find_p95(asked), unit="ms", at_most=50),
         Figure(name="... CPU: median", value=median(asked_cpu), unit="ms CPU"),
         Figure(name="... CPU: p95", value=find_p95(asked_cpu), unit="ms CPU"),
