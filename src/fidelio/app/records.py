@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["ChainVerdict", "Records", "RedactionPlan", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
 
 _CANDIDATES = 10
+# Namespaces of the sessions that keep what others share; those of a project begin with `runtime:`.
+STORE_NAMESPACES = "runtime-"
 
 
 # The states of a run whose agent may still write into its files.
@@ -72,10 +74,17 @@ class Records:
         return found[0]
 
     async def sessions(
-        self, *, kind: SessionKind | None = None, status: str | None = None, cursor: str | None = None, limit: int = 50
+        self,
+        *,
+        kind: SessionKind | None = None,
+        status: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        stores: bool = True,
     ) -> Page[Session]:
-        """List a page of sessions, newest first."""
-        return await self._ledger.sessions(kind=kind, status=status, cursor=cursor, limit=limit)
+        """List a page of sessions, newest first. `stores`: also what sessions share, which is kept in sessions of its own."""
+        without = None if stores else STORE_NAMESPACES
+        return await self._ledger.sessions(kind=kind, status=status, without=without, cursor=cursor, limit=limit)
 
     async def children(self, session: str, *, limit: int = 50) -> Page[Session]:
         """List the sessions that a session has started, newest first."""

@@ -99,10 +99,14 @@ class Ledger(ABC):
         namespace: str | None = None,
         parent: str | None = None,
         name: str | None = None,
+        without: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Session]:
-        """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth."""
+        """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth.
+
+        `without`: not those whose namespace begins with these letters and hyphens.
+        """
 
     @abstractmethod
     async def all_sessions(self, *, cursor: str | None = None, limit: int = 50) -> Page[Session]:

@@ -147,6 +147,9 @@ async def test_sessions_are_filtered_by_every_combination(ledger: Ledger) -> Non
     assert await ids(ledger, kind="agent", namespace="/p") == ["s_a"]
     assert await ids(ledger, status="done", namespace="/p", kind="runtime", parent="s_a") == ["s_c"]
     assert await ids(ledger, status="done", kind="agent") == []
+    assert await ids(ledger, without="/p") == ["s_b"]
+    assert await ids(ledger, without="p") == ["s_c", "s_b", "s_a"]
+    assert await ids(ledger, without="/", kind="agent") == []
 
 
 @proves("ledger.cursors")

@@ -183,10 +183,14 @@ def test_a_policy_of_an_agent_holds_for_its_later_sessions(fidelio: RunFidelio) 
 def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "--mount", ".", "echo hello; exit 4")
 
-    listed = json.loads(fidelio("sessions", "--kind", "runtime", "--json").stdout)["sessions"]
+    listed, everything = (
+        {entry["about"] for entry in json.loads(fidelio("sessions", "--kind", "runtime", "--json", *more).stdout)["sessions"]}
+        for more in ((), ("--all",))
+    )
     printed = fidelio("report", "default").stdout
 
-    assert {"default", "shared files of default"} <= {entry["about"] for entry in listed}
+    assert listed == {"default"}
+    assert {"default", "shared files of default"} <= everything
     for words in (
         "Tools",
         "shell_run: 1 call",
@@ -200,6 +204,21 @@ def test_runtime_sessions_are_listed_reported_and_verified_like_every_other(fide
     assert fidelio("report", "default", "--check").returncode == 0
     assert fidelio("events", "default").returncode == 0
     assert fidelio("verify", "--all").returncode == 0
+
+
+@proves("sandbox-cli.stores")
+def test_stores_are_verified_but_do_not_fill_the_pages_of_the_list(fidelio: RunFidelio) -> None:
+    for name in ("one", "two", "three"):
+        fidelio("sandbox", "run", "--session", name, "--project", ".", "true")
+        fidelio("environments", "define", f"tools-{name}", "-", text="packages: [python3]\n")
+    first = json.loads(fidelio("sessions", "--limit", "2", "--json").stdout)
+    second = json.loads(fidelio("sessions", "--limit", "2", "--after", first["next"], "--json").stdout)
+    everything = json.loads(fidelio("sessions", "--all", "--json").stdout)["sessions"]
+    verified = json.loads(fidelio("verify", "--all", "--json").stdout)
+
+    assert [entry["about"] for entry in (*first["sessions"], *second["sessions"])] == ["three", "two", "one"]
+    assert len(everything) > 3
+    assert len(verified["sessions"]) == len(everything)
 
 
 @proves("sandbox-cli.environments")

@@ -89,7 +89,7 @@ def test_the_report_of_a_deleted_session_says_so(fidelio: RunFidelio) -> None:
 def test_the_report_of_a_store_says_what_it_holds(fidelio: RunFidelio) -> None:
     fidelio("sandbox", "run", "true")
     fidelio("vaults", "add", "github", text="value\n")
-    listed = json.loads(fidelio("sessions", "--kind", "runtime", "--json").stdout)["sessions"]
+    listed = json.loads(fidelio("sessions", "--all", "--kind", "runtime", "--json").stdout)["sessions"]
 
     for about in ("shared files of default", "vaults"):
         (store,) = [entry["id"] for entry in listed if entry["about"] == about]

@@ -42,7 +42,7 @@ async def read_session_by_name(connection: Connection, name: str, *, namespace: 
     return to_session(row)
 
 
-async def list_sessions(
+async def list_sessions(  # noqa: PLR0913  # the filters of the contract
     connection: Connection,
     *,
     kind: SessionKind | None = None,
@@ -50,11 +50,14 @@ async def list_sessions(
     namespace: str | None = None,
     parent: str | None = None,
     name: str | None = None,
+    without: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Session]:
     filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-    values, where = _where(filters, {"number <": decode_number_cursor(cursor, "sessions")}, first=2)
+    others = None if without is None else f"{without}%"
+    more = {"namespace NOT LIKE": others, "number <": decode_number_cursor(cursor, "sessions")}
+    values, where = _where(filters, more, first=2)
     size = clamp_page_size(limit)
     rows = await connection.fetch(
         f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *values

@@ -86,7 +86,7 @@ def read_session_by_name(connection: apsw.Connection, name: str, *, namespace: s
     return to_session(row)
 
 
-def list_sessions(
+def list_sessions(  # noqa: PLR0913  # the filters of the contract
     connection: apsw.Connection,
     *,
     kind: SessionKind | None = None,
@@ -94,11 +94,13 @@ def list_sessions(
     namespace: str | None = None,
     parent: str | None = None,
     name: str | None = None,
+    without: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Session]:
     filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
-    values, where = _where(filters, {"key < ?": decode_number_cursor(cursor, "sessions")})
+    others = None if without is None else f"{without}*"
+    values, where = _where(filters, {"namespace NOT GLOB ?": others, "key < ?": decode_number_cursor(cursor, "sessions")})
     size = clamp_page_size(limit)
     text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
     rows = fetch(connection, text, (*values, size + 1))

@@ -38,7 +38,7 @@ KINDS = click.Choice(["workflow", "agent", "runtime"])
 # Columns from which events are aligned.
 _WIDE = 100
 # Sessions that own what others share; their names are not for people.
-_STORES = "runtime-store:"
+_STORES, _OBJECTS = "runtime-store:", "runtime-object:"
 _STORE_TITLES = {
     f"{_STORES}substrate": "shared files of {agent}",
     f"{_STORES}environments": "environments",
@@ -50,6 +50,7 @@ _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 @click.command("sessions")
 @click.option("--kind", type=KINDS, help="Only sessions of this kind.")
 @click.option("--status", help="Only sessions with this status, such as active, blocked, completed or cancelled.")
+@click.option("--all", "stores", is_flag=True, help="Also list stores and objects, which keep what several sessions share.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION and the sessions that it has started.")
@@ -83,10 +84,10 @@ def sessions_command(
 
 
 async def _list_sessions(
-    cli: CliContext, *, kind: Any, status: str | None, limit: int, after: str | None, as_json: bool
+    cli: CliContext, *, kind: Any, status: str | None, stores: bool, limit: int, after: str | None, as_json: bool
 ) -> None:
     async with cli.records() as records:
-        page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit)
+        page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit, stores=stores)
     if as_json:
         print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
     elif not page.items:
@@ -94,7 +95,7 @@ async def _list_sessions(
     else:
         print_table([_session_row(session) for session in page.items], _COLUMNS, cut=["about"])
         if page.next:
-            click.echo(f"More: {cli.program} sessions --after {page.next}")
+            click.echo(f"More: {cli.program} sessions{' --all' if stores else ''} --after {page.next}")
 
 
 @click.command("events")
@@ -276,7 +277,9 @@ def _describe_session(session: Session) -> str:
 
 
 def describe_store(session: Session) -> str:
-    """What a store holds; empty for another session."""
+    """What a store or an object holds; empty for another session."""
+    if session.namespace.startswith(_OBJECTS):
+        return f"object: {session.namespace.split(':')[1].replace('_', ' ')}"
     if not session.namespace.startswith(_STORES):
         return ""
     agent = session.record.get("agent", "")
