@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from fidelio.app.application import Application
 from fidelio.home import Home
 from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint
 from fidelio.orchestrator.runs.environment import add_fidelio_environment, build_agent_environment, build_fidelio_environment
+from fidelio.settings import load_settings
 from tests.support import proves
 
 HOME = Home(Path("/h"))
@@ -160,6 +163,26 @@ def test_a_relative_ledger_path_is_passed_on_as_absolute(tmp_path: Path, monkeyp
 
     assert build_fidelio_environment({"FIDELIO_LEDGER": "record.db"}, HOME)["FIDELIO_LEDGER"] == str(tmp_path / "record.db")
     assert "FIDELIO_LEDGER" not in build_fidelio_environment({"FIDELIO_LEDGER": ""}, HOME)
+
+
+@proves("orchestrator.stored-server")
+@pytest.mark.parametrize("address", [OURS["FIDELIO_LEDGER"], "postgres://anna:secret@host/record"])
+def test_the_server_of_a_worker_is_stored_without_the_address_of_a_database_and_still_gets_it(address: str) -> None:
+    environ = {"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": address}
+    server = Application(load_settings(environ=environ))._workflow_server()
+    blueprint = Blueprint(name="b", description="", mcp_servers={"fidelio": server})
+
+    started = add_fidelio_environment(blueprint, build_fidelio_environment(environ, HOME)).mcp_servers["fidelio"]
+
+    assert b"secret" not in msgspec.json.encode(server)
+    assert started.env["FIDELIO_LEDGER"] == address
+
+
+@proves("orchestrator.stored-server")
+def test_the_server_of_a_worker_keeps_the_path_of_another_ledger() -> None:
+    server = Application(load_settings(environ={"FIDELIO_HOME": "/h", "FIDELIO_LEDGER": "/other/record.db"}))._workflow_server()
+
+    assert server.env == {"FIDELIO_LEDGER": "/other/record.db"}
 
 
 @proves("orchestrator.house")

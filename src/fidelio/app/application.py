@@ -30,7 +30,7 @@ from fidelio.ledger.model import Json, Request, Session
 from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
-from fidelio.settings import Settings
+from fidelio.settings import POSTGRES, Settings
 from fidelio.tokens.keyring import KeyRing, open_keys
 from fidelio.toolkit import AskPerson
 
@@ -375,10 +375,13 @@ class Application:
         flags = [flag for flag, on in switches.items() if on]
         directories = [word for path in self._directories for word in ("--workflows", str(Path(path).absolute()))]
         ledger = self.settings.ledger
+        # The session of a worker stores its server, and the address of a database may hold a password: the host of the worker
+        # passes that on from its own environment when the server starts.
+        is_elsewhere = ledger != str(self.settings.home.ledger) and not ledger.startswith(POSTGRES)
         return McpServer(
             command=sys.executable,
             args=("-m", "fidelio", "mcp", "--worker", "--home", str(self.settings.home.path), *directories, *flags),
-            env={} if ledger == str(self.settings.home.ledger) else {"FIDELIO_LEDGER": ledger},
+            env={"FIDELIO_LEDGER": ledger} if is_elsewhere else {},
         )
 
     async def __aenter__(self) -> Self:
