@@ -82,7 +82,7 @@ class Records:
         limit: int = 50,
         stores: bool = True,
     ) -> Page[Session]:
-        """List a page of sessions, newest first. `stores`: also what sessions share, which is kept in sessions of its own."""
+        """List a page of sessions, newest first. `stores`: also the sessions that hold what others share."""
         without = None if stores else STORE_NAMESPACES
         return await self._ledger.sessions(kind=kind, status=status, without=without, cursor=cursor, limit=limit)
 

@@ -169,6 +169,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     window: int = 200_000
     max_output: int = 8_192
     price: Price | None = None
+    # Whether it takes images.
+    images: bool = True
 
 
 class ModelProblem(FidelioError):

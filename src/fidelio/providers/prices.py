@@ -48,6 +48,7 @@ class _ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: _Tokens | None = None
     max_output: _Tokens | None = None
     price: _PriceEntry | None = None
+    images: bool | None = None
 
 
 class ModelCatalogue:
@@ -81,6 +82,7 @@ def _apply(known: ModelInfo, entry: _ModelEntry) -> ModelInfo:
         window=entry.window or known.window,
         max_output=entry.max_output or known.max_output,
         price=entry.price.as_price() if entry.price is not None else known.price,
+        images=known.images if entry.images is None else entry.images,
     )
 
 

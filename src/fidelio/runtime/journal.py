@@ -19,6 +19,7 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
+from fidelio.runtime.wakes.content import store_content
 
 
 class ApprovalChanged(Exception):
@@ -65,12 +66,17 @@ class Journal:
         """Commit the result, and the beginning too if it is not on record."""
         stored = store_text(json_text(result.output))
         wake = {"wake_id": call.wake} if call.wake else {}
-        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body, **wake}
-        ended = (event(e.TOOL_RESULT, body, blobs=stored.digests), *_complete_span(call, name, is_error=result.is_error))
+        images = store_content(result.images)
+        shown = {"images": images.content} if images.content else {}
+        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body, **shown, **wake}
+        ended = (
+            event(e.TOOL_RESULT, body, blobs=(*stored.digests, *images.digests)),
+            *_complete_span(call, name, is_error=result.is_error),
+        )
         begun, blobs = ((), ()) if call.has_intent else _describe_begun(call, name, arguments)
         decision = SessionDecision(
             None,
-            blobs=(*call.noted_blobs, *blobs, *result.blobs, *stored.blobs),
+            blobs=(*call.noted_blobs, *blobs, *result.blobs, *stored.blobs, *images.blobs),
             documents=result.documents,
             linked=result.linked,
             requests=closes,

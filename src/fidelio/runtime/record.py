@@ -167,11 +167,6 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     )
 
 
-# What a person may change of a session as a whole. Policies and budgets are merged.
-_PLACE = ("environment", "environment_version", "mount_mode", "mount_source")
-_REPLACED = (*_PLACE, "agent_version", "model", "title", "metadata", "readers")
-
-
 def _configure(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     """A person changed the environment, the vaults, the mount or the policies of the session."""
     sandbox = ("environment", "environment_version", "mount_mode", "mount_source")

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+# A whole image of one pixel.
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 100}}, "required": ["text"]}
 MODE = sys.argv[1] if len(sys.argv) > 1 else "plain"
 NOTES = Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -52,7 +54,14 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "fail":
         return {"content": [{"type": "text", "text": "It does not work."}], "isError": True}
     if name == "image":
-        return {"content": [{"type": "image", "mimeType": "image/png", "data": "aGVsbG8="}, {"type": "text", "text": "seen"}]}
+        pixel = {"type": "image", "mimeType": "image/png", "data": PIXEL}
+        others = [
+            {**pixel, "data": "aGVsbG8="},
+            {**pixel, "mimeType": "image/svg+xml"},
+            {**pixel, "data": "?"},
+            {**pixel, "data": 7},
+        ]
+        return {"content": [*[pixel] * 5, *others, {"type": "text", "text": "seen"}]}
     if name == "long":
         return {"content": [{"type": "text", "text": "y" * 100_000}]}
     if name == "slow":

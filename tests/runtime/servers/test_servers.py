@@ -10,19 +10,21 @@ from typing import Any
 import pytest
 
 from fidelio.processes.table import find_marked
-from fidelio.providers.model import ModelReply, ModelRequest, TextBlock
+from fidelio.providers.model import FREE, ImageBlock, ModelInfo, ModelProblem, ModelReply, ModelRequest, TextBlock
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import ServerDefinition
 from fidelio.runtime.environments.versions import Environment, define
 from fidelio.runtime.servers import connection, servers
 from fidelio.runtime.servers.tools import find_server_policy
 from tests.runtime.servers import program
+from tests.runtime.servers.program import PIXEL
 from tests.runtime.wakes.support import Runtime, open_runtime, replies, results_of, say, texts_of, use
 from tests.support import proves
 
 PROGRAM = Path(program.__file__)
 ECHO = ("mcp__test__echo", {"text": "hello"})
 ECHO_NEAR = ("mcp__near__echo", {"text": "hello"})
+IMAGE = ("mcp__test__image", {"text": "x"})
 ALLOWED = dict.fromkeys(("echo", "fail", "image", "long", "slow", "other"), "always_allow")
 
 
@@ -43,9 +45,13 @@ async def talk(runtime: Runtime, session: str, *answers: ModelReply) -> None:
 
 
 def result_text(request: ModelRequest, number: int = -1) -> str:
-    (block,) = results_of(request)[number].content
+    block = results_of(request)[number].content[0]
     assert isinstance(block, TextBlock)
     return block.text
+
+
+def images_of(request: ModelRequest) -> int:
+    return sum(isinstance(inner, ImageBlock) for block in results_of(request) for inner in block.content)
 
 
 def declared(request: ModelRequest) -> list[str]:
@@ -68,7 +74,7 @@ async def test_the_model_calls_a_tool_of_a_server_of_the_user(tmp_path: Path) ->
         assert find_marked(f"{session}.1") == []
 
 
-@proves("runtime.mcp-results")
+@proves("runtime.mcp-results", "runtime.mcp-images")
 async def test_errors_images_and_long_texts_become_bounded_results(tmp_path: Path) -> None:
     text = {"text": "x"}
     async with open_runtime(tmp_path) as runtime:
@@ -79,11 +85,44 @@ async def test_errors_images_and_long_texts_become_bounded_results(tmp_path: Pat
 
         assert failed.is_error
         assert "It does not work." in result_text(runtime.requests[1], 0)
-        assert "[image image/png, 6 bytes, not shown]" in result_text(runtime.requests[1], 1)
+        # The first four of five; what is no image, or of no kind that models take, is only named.
+        assert image.content[1:] == (ImageBlock("image/png", PIXEL),) * 4
+        named = result_text(runtime.requests[1], 1)
+        assert named.count(", below]") == 4
+        assert named.count(", not shown]") == 5
+        assert "[image image/png, 6 bytes, not shown]" in named
         assert not image.is_error
         assert len(result_text(runtime.requests[1], 2)) < 40_200
         assert '"truncated":true' in result_text(runtime.requests[1], 2)
         assert not long.is_error
+
+
+@proves("runtime.mcp-images")
+async def test_a_model_that_takes_no_images_gets_their_names(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path, info=ModelInfo(price=FREE, images=False)) as runtime:
+        session = await begin(runtime, test=describe_server())
+        await talk(runtime, session, use(IMAGE), say("Done."))
+
+        assert images_of(runtime.requests[1]) == 0
+        assert "(image/png, which this model does not take)" in str(results_of(runtime.requests[1]))
+
+
+@proves("runtime.mcp-images")
+async def test_images_that_the_vendor_refuses_do_not_end_the_session(tmp_path: Path) -> None:
+    def refuse(request: ModelRequest) -> ModelReply:
+        if images_of(request):
+            raise ModelProblem("Could not process image.", status=400)
+        return say("I cannot see it.")
+
+    async with open_runtime(tmp_path) as runtime:
+        session = await begin(runtime, test=describe_server())
+        answers = iter([use(IMAGE)])
+        runtime.script(lambda request: next(answers, None) or refuse(request))
+        await runtime.tell(session, "Look.")
+        await runtime.work()
+
+        assert [images_of(request) for request in runtime.requests] == [0, 4, 0]
+        assert (await runtime.record(session)).wakes.stop_reason == "end_turn"
 
 
 @proves("runtime.mcp-asks")

@@ -56,7 +56,7 @@ async def list_sessions(  # noqa: PLR0913  # the filters of the contract
 ) -> Page[Session]:
     filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
     others = None if without is None else f"{without}%"
-    more = {"namespace NOT LIKE": others, "number <": decode_number_cursor(cursor, "sessions")}
+    more: dict[str, object] = {"namespace NOT LIKE": others, "number <": decode_number_cursor(cursor, "sessions")}
     values, where = _where(filters, more, first=2)
     size = clamp_page_size(limit)
     rows = await connection.fetch(

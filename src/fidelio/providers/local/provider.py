@@ -64,7 +64,7 @@ class LocalProvider:
         raise ModelProblem("The process of the local model ended before its reply.", remedy="Try again.", retryable=True)
 
     def describe(self, model: str) -> ModelInfo:  # noqa: ARG002  # every file is opened with the same limits
-        return ModelInfo(window=CONTEXT_TOKENS, max_output=_MAX_OUTPUT, price=FREE)
+        return ModelInfo(window=CONTEXT_TOKENS, max_output=_MAX_OUTPUT, price=FREE, images=False)
 
     async def close(self) -> None:
         pass

@@ -7,7 +7,7 @@ validated against the stored schema before a person is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,12 +24,15 @@ from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
 from fidelio.runtime.tools.meta_definitions import CALL, OPEN, ToolsOpen
 from fidelio.runtime.tools.model import Implementation, Policy, Preparation, ToolCall, ToolDefinition, ToolResult
+from fidelio.runtime.wakes.content import read_image
 from fidelio.toolkit import read_arguments
 from fidelio.validation import CheckUndecided, find_violations
 
 GROUP = "mcp"
 MAX_RESULT = 40_000
 MAX_ARGUMENTS = 40_000
+# Images of a result: the conversation keeps them, so they are paid again with every request.
+MAX_IMAGES, MAX_IMAGE_CHARACTERS = 4, 7_000_000
 # More names than this in the description of `tools_open` would be in every request; then only the servers are named.
 MAX_NAMES = 3_000
 
@@ -124,10 +127,12 @@ async def _check_arguments(tool: ListedTool, arguments: Mapping[str, Any]) -> No
 
 
 def read_result(result: Mapping[str, Any], connection: ServerConnection) -> ToolResult:
-    """The result for the model: texts within a bound; what is no text is only named."""
+    """The result for the model: texts and images within bounds; everything else is only named."""
     content = result.get("content")
-    blocks = content if isinstance(content, list) else []
-    texts = [text for block in blocks if isinstance(block, Mapping) for text in _read_block(block)]
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    images = tuple(_choose_images(blocks))
+    shown = [id(block) for block, _ in images]
+    texts = [text for block in blocks for text in _read_block(block, is_shown=id(block) in shown)]
     if not texts and isinstance(result.get("structuredContent"), Mapping):
         texts = [json_text(result["structuredContent"])]
     whole = connection.masks.apply(sanitize_text("\n".join(texts)))
@@ -136,10 +141,22 @@ def read_result(result: Mapping[str, Any], connection: ServerConnection) -> Tool
     if result.get("isError"):
         error = {"code": "mcp_tool_error", "message": text or "The tool failed.", "retryable": False}
         return ToolResult(output={"ok": False, "error": error, **more}, is_error=True)
-    return ToolResult(output={"ok": True, "content": text, **more})
+    return ToolResult(output={"ok": True, "content": text, **more}, images=tuple(image for _, image in images))
 
 
-def _read_block(block: Mapping[str, Any]) -> Iterable[str]:
+def _choose_images(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The first images of a result that a model can take, each with its block."""
+    left, characters = MAX_IMAGES, MAX_IMAGE_CHARACTERS
+    for block in blocks:
+        data, kind = block.get("data"), block.get("mimeType")
+        if block.get("type") != "image" or not isinstance(data, str) or not isinstance(kind, str) or len(data) > characters:
+            continue
+        if left and (image := read_image(data, kind)) is not None:
+            left, characters = left - 1, characters - len(data)
+            yield block, image
+
+
+def _read_block(block: Mapping[str, Any], *, is_shown: bool) -> Iterable[str]:
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
         yield block["text"]
@@ -151,7 +168,7 @@ def _read_block(block: Mapping[str, Any]) -> Iterable[str]:
     else:
         data = block.get("data")
         size = f", {len(data) * 3 // 4:,} bytes" if isinstance(data, str) else ""
-        yield f"[{kind!s:.40} {block.get('mimeType', '')!s:.80}{size}, not shown]"
+        yield f"[{kind!s:.40} {block.get('mimeType', '')!s:.80}{size}, {'below' if is_shown else 'not shown'}]"
 
 
 def declare(tool: ListedTool) -> ToolDeclaration:

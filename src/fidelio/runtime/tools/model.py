@@ -119,6 +119,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call: `output` for the model, and what is committed with it."""
 
     output: Mapping[str, Any]
+    # Image blocks for the model, in the form of a message; the caller has checked them.
+    images: tuple[Mapping[str, Any], ...] = ()
     events: tuple[NewEvent, ...] = ()
     blobs: tuple[bytes, ...] = ()
     documents: tuple[PutDocument, ...] = ()

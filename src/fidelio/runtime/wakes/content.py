@@ -22,6 +22,14 @@ MAX_INLINE = 40_000
 # What only the runtime or the model itself may write: the notes of a wake, and a directive.
 _TAG = re.compile(r"<(?=\s*/?\s*(?:runtime-notes|fidelio-loop)\b)", re.IGNORECASE)
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+# How the bytes of an image begin, and the most characters of base64 that every vendor takes.
+_SIGNATURES = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+MAX_RESULT_IMAGE = 5_000_000
 
 
 class StoredContent(msgspec.Struct, frozen=True):
@@ -52,6 +60,17 @@ def _check_block(block: Any, where: str) -> dict[str, Any]:
     if kind == "image":
         return {"type": "image", "source": _check_image(block.get("source"), where)}
     raise UsageProblem(f"{where} is neither text nor image.", remedy='Use {"type": "text", "text": "..."}.')
+
+
+def read_image(data: str, media_type: str) -> dict[str, Any] | None:
+    """An image that a tool returned, as a block; None if a model could refuse it, and every later request with it."""
+    try:
+        source = _check_image({"type": "base64", "media_type": media_type, "data": data}, "The image")
+    except UsageProblem:
+        return None
+    head = base64.b64decode(data[:32] + "=" * (-len(data[:32]) % 4))
+    is_known = _SIGNATURES[media_type].match(head) is not None and len(data) <= MAX_RESULT_IMAGE
+    return {"type": "image", "source": source} if is_known else None
 
 
 def _check_image(source: Any, where: str) -> dict[str, str]:

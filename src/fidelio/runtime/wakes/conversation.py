@@ -159,7 +159,10 @@ async def _read_result(ledger: Ledger, event: Event, body: Mapping[str, Any]) ->
         blocks = await _read_blocks(ledger, body.get("content"), received=MAX_BLOCKS)
         content = tuple(block for block in blocks if isinstance(block, TextBlock | ImageBlock))
     else:
-        content = (TextBlock(escape_json_tags(await load_text(ledger, body.get("result"))) or LOST),)
+        images = [
+            block for block in await _read_blocks(ledger, body.get("images"), received=0) if isinstance(block, ImageBlock)
+        ]
+        content = (TextBlock(escape_json_tags(await load_text(ledger, body.get("result"))) or LOST), *images)
     return [Part("user", ToolResultBlock(name, content or (TextBlock("(empty)"),), bool(body.get("is_error"))), event.seq)]
 
 
@@ -213,6 +216,22 @@ def _to_message(role: str, blocks: list[Block]) -> Message:
     if role == "assistant":
         return Message("assistant", tuple(blocks))
     return Message("user", tuple(sorted(blocks, key=lambda block: not isinstance(block, ToolResultBlock))))
+
+
+def drop_images(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Replace images in messages by their names; the same messages if they have none."""
+    if not any(isinstance(block, ImageBlock | ToolResultBlock) for message in messages for block in message.content):
+        return messages
+    return tuple(msgspec.structs.replace(message, content=tuple(map(_drop_image, message.content))) for message in messages)
+
+
+def _drop_image(block: Block) -> Block:
+    if isinstance(block, ImageBlock):
+        return TextBlock(f"({block.media_type}, which this model does not take)")
+    if isinstance(block, ToolResultBlock) and any(isinstance(inner, ImageBlock) for inner in block.content):
+        inner = tuple(found for part in block.content if isinstance(found := _drop_image(part), TextBlock))
+        return msgspec.structs.replace(block, content=inner)
+    return block
 
 
 def count_characters(block: Block) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from random import SystemRandom
 
 from msgspec.structs import replace
@@ -39,7 +40,7 @@ from fidelio.runtime.tools.model import SANDBOX_GROUPS, CallOrigin, LoadedRuntim
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.beginning import Beginning
 from fidelio.runtime.wakes.compaction import compact
-from fidelio.runtime.wakes.conversation import Conversation, ConversationReader
+from fidelio.runtime.wakes.conversation import Conversation, ConversationReader, drop_images
 from fidelio.runtime.wakes.custom_inputs import check_custom_calls
 from fidelio.runtime.wakes.directive import parse_reply
 from fidelio.runtime.wakes.finishing import Finish
@@ -310,7 +311,19 @@ class _Wake:
             error = ending.report_problem(self._id, problem, "retrying")
             await self._updates.commit([error, ending.reschedule(self._id, "model_retry", due)])
 
-        reply = await request_reply(prepared.provider, request, on_text, on_retry, self._runner.timing, self._interrupt)
+        async def send(request: ModelRequest) -> ModelReply:
+            return await request_reply(prepared.provider, request, on_text, on_retry, self._runner.timing, self._interrupt)
+
+        if not prepared.info.images:
+            request = replace(request, messages=drop_images(request.messages))
+        try:
+            reply = await send(request)
+        except ModelProblem as problem:
+            bare = replace(request, messages=drop_images(request.messages))
+            # An image that the vendor cannot read would be refused with every later request too.
+            if problem.status != HTTPStatus.BAD_REQUEST or problem.kind == "context_too_long_error" or bare == request:
+                raise
+            reply = await send(bare)
         return reply, span.end(bound_usage(reply.usage), prepared.info)
 
     async def _grade(self, request: ModelRequest) -> ModelReply:
