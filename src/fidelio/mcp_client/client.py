@@ -11,19 +11,20 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
+from fidelio.mcp_client.stdio import MAX_LINE, PipeTransport
+from fidelio.retry import cancel_tasks
+
+if TYPE_CHECKING:
+    from fidelio.mcp_client.http import HttpTransport
 
 REVISION = "2025-06-18"
 _CONNECT_SECONDS = 60.0
 _CALL_SECONDS = 900.0
 _DISCONNECT_SECONDS = 5.0
-_MAX_MESSAGE_BYTES = 32_000_000
-_UNKNOWN_METHOD = -32601
 _CLIENT = {"name": "fidelio-scripted", "version": "1"}
 
 
@@ -80,17 +81,32 @@ async def open_client(server: McpServer, *, directory: Path, environment: Mappin
 @asynccontextmanager
 async def _open_transport(server: McpServer, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Transport]:
     if server.command is None:
-        from fidelio.mcp_client.http import open_http_transport  # noqa: PLC0415  # most servers are programs
-
-        async with open_http_transport(server.url or "", server.headers) as transport:
+        transport = _open_endpoint(server.url or "", server.headers)
+        try:
             yield transport
+        finally:
+            await transport.close()
         return
     with tempfile.TemporaryFile() as complaints:
         child = await _start(server, directory, {**environment, **server.env}, complaints)
+        transport = _ScriptedPipes(child, complaints)
         try:
-            yield _Pipes(child, complaints)
+            yield transport
         finally:
-            await _disconnect(child)
+            draining = asyncio.create_task(transport.drain())
+            try:
+                await _disconnect(child)
+            finally:
+                await cancel_tasks(draining)
+
+
+def _open_endpoint(address: str, headers: Mapping[str, str]) -> HttpTransport:
+    from fidelio.mcp_client.http import HttpTransport  # noqa: PLC0415  # 180 ms; most servers are programs
+
+    def describe_failure(what: str, said: str) -> ExecutorFailure:
+        return ExecutorFailure(f"{address} {what}{f': {said[:500]}' if said else '.'}", reason="mcp")
+
+    return HttpTransport(address, headers, describe_failure, seconds=_CALL_SECONDS)
 
 
 async def _start(
@@ -105,7 +121,7 @@ async def _start(
             stderr=complaints,
             cwd=directory,
             env=environment,
-            limit=_MAX_MESSAGE_BYTES,
+            limit=MAX_LINE,
             start_new_session=True,
         )
     except OSError as error:
@@ -128,47 +144,24 @@ async def _disconnect(child: asyncio.subprocess.Process) -> None:
         raise
 
 
-class _Pipes:
-    """Transport to a child process with a JSON message on each line; its stderr becomes part of an error."""
+class _ScriptedPipes(PipeTransport):
+    """A server of a scripted agent; its stderr becomes part of an error."""
 
     def __init__(self, child: asyncio.subprocess.Process, complaints: BinaryIO) -> None:
-        self._child, self._complaints = child, complaints
+        super().__init__(child)
+        self._complaints = complaints
+
+    async def read_complaints(self) -> None:
+        """The file has them already."""
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        await self.notify(message)
         try:
             async with asyncio.timeout(_CALL_SECONDS):
-                while (reply := await self._next()).get("id") != message["id"] or "method" in reply:
-                    await self._answer(reply)
+                return await super().request(message)
         except TimeoutError as error:
-            raise self._failed() from error
-        return reply
+            raise self.failure(f"gave no reply within {_CALL_SECONDS:.0f} seconds") from error
 
-    async def notify(self, message: Mapping[str, Any]) -> None:
-        assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(msgspec.json.encode(message) + b"\n")
-            await self._child.stdin.drain()
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise self._failed() from error
-
-    async def _next(self) -> dict[str, Any]:
-        assert self._child.stdout is not None
-        try:
-            line = await self._child.stdout.readline()
-            return msgspec.json.decode(line, type=dict[str, Any])
-        except (msgspec.DecodeError, ValueError) as error:  # a line that is not JSON, or longer than the limit
-            raise self._failed() from error
-
-    async def _answer(self, message: Mapping[str, Any]) -> None:
-        """Reply to a request of the server: only `ping` is supported."""
-        if "id" not in message or "method" not in message:
-            return
-        refusal = {"code": _UNKNOWN_METHOD, "message": "Method not found"}
-        answer: dict[str, Any] = {"result": {}} if message["method"] == "ping" else {"error": refusal}
-        await self.notify({"jsonrpc": "2.0", "id": message["id"], **answer})
-
-    def _failed(self) -> ExecutorFailure:
+    def failure(self, what: str) -> ExecutorFailure:
         self._complaints.seek(0)
         said = self._complaints.read().decode("utf-8", "replace").strip()[-1000:]
-        return ExecutorFailure(f"The MCP server gave no reply. It said: {said or 'nothing'}", reason="mcp")
+        return ExecutorFailure(f"The MCP server {what}. It said: {said or 'nothing'}", reason="mcp")

@@ -1,105 +1,110 @@
-"""HTTP transport of the MCP client: each message is a POST, answered by JSON or by a stream of events."""
+"""HTTP transport of the MCP client: each message is a POST, answered by JSON or by a stream of events.
+
+The server may be hostile: replies are bounded, a call that is cancelled ends at once, redirects are not followed with the
+credentials, and no error shows a header.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import http.client
-import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
 
+import httpx2
 import msgspec
 
-from fidelio.errors import ExecutorFailure
+from fidelio.errors import FidelioError
+from fidelio.mcp_client.client import REVISION
 
-_CONNECT_SECONDS = 10.0
-_SECONDS = 900.0
-_SESSION = "Mcp-Session-Id"
+MAX_REPLY = 8_000_000
+MAX_EVENTS = 1_000
+CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0
+_SHOWN = 1_200
+_SESSION, _REVISION = "Mcp-Session-Id", "MCP-Protocol-Version"
 _STREAM = "text/event-stream"
 
-
-@asynccontextmanager
-async def open_http_transport(address: str, headers: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
-    try:
-        transport = HttpTransport(address, headers)
-    except ValueError as error:
-        raise ExecutorFailure(f"{address} is no address: {error}.", reason="mcp") from error
-    try:
-        yield transport
-    finally:
-        transport.close()
+# What the server does, and what it said about it.
+Failure: TypeAlias = Callable[[str, str], FidelioError]
 
 
 class HttpTransport:
-    """An HTTP connection that is used by a single call at a time."""
+    """A `Transport` to a server with an address. `failure` makes the error of what the server does, and what it said of it."""
 
-    def __init__(self, address: str, headers: Mapping[str, str]) -> None:
-        url = urlsplit(address)
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._address = address
-        self._connection = kind(url.hostname or "", url.port, timeout=_CONNECT_SECONDS)
-        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        self._socket: socket.socket | None = None
-        self._headers = {**headers, "Content-Type": "application/json", "Accept": f"application/json, {_STREAM}"}
+    def __init__(self, address: str, headers: Mapping[str, str], failure: Failure, *, seconds: float) -> None:
+        self._address, self._failure = address, failure
+        self.headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
+        self.headers[_REVISION] = REVISION
+        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
+        self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         reply = await self._post(message)
         if reply is None:
-            raise ExecutorFailure(f"{self._address} gave no reply to {message['method']}.", reason="mcp")
+            raise self._failure("gave no reply", "")
         return reply
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         await self._post(message)
 
-    def close(self) -> None:
-        if self._socket is not None:
-            # Without the shutdown, a thread that waits for a reply would go on waiting.
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+    async def close(self) -> None:
+        """End the session at the server, if it wants to know, and the connection."""
+        try:
+            if _SESSION in self.headers:
+                with suppress(httpx2.HTTPError, TimeoutError):
+                    async with asyncio.timeout(_CLOSE_SECONDS):
+                        await self._client.delete(self._address, headers=self.headers)
+        finally:
+            await self._client.aclose()
 
     async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        # The thread of a cancelled call keeps waiting until `close` shuts its connection down.
+        content = msgspec.json.encode(message)
         try:
-            return await asyncio.to_thread(self._exchange, message)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise ExecutorFailure(f"{self._address} could not be reached: {error}.", reason="mcp") from error
+            async with self._client.stream("POST", self._address, content=content, headers=self.headers) as response:
+                return await self._read(response, message)
+        except httpx2.TimeoutException as error:
+            raise self._failure("did not answer in time", "") from error
+        except (httpx2.HTTPError, httpx2.SSEError, httpx2.InvalidURL, httpx2.StreamError) as error:
+            # Without the text of the error: it can contain the value of a header.
+            raise self._failure(f"could not be reached or cut off its reply ({type(error).__name__})", "") from None
 
-    def _connect(self) -> None:
-        self._connection.connect()
-        self._socket = self._connection.sock
-        self._socket.settimeout(_SECONDS)
+    async def _read(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        if response.status_code >= 300:
+            text = (await self._read_body(response, _SHOWN)).decode(errors="replace")
+            raise self._failure(f"refused the message ({response.status_code})", text)
+        if session := response.headers.get(_SESSION):
+            self.headers[_SESSION] = session
+        if response.headers.get("content-type", "").startswith(_STREAM):
+            return await self._read_stream(response, message)
+        body = await self._read_body(response, MAX_REPLY)
+        if len(body) > MAX_REPLY:
+            raise self._failure(f"sent a reply of more than {MAX_REPLY:,} bytes", "")
+        return self._decode(bytes(body)) if body else None
 
-    def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        if self._connection.sock is None:
-            self._connect()
-        self._connection.request("POST", self._path, msgspec.json.encode(message), self._headers)
-        response = self._connection.getresponse()
-        if session := response.getheader(_SESSION):
-            self._headers[_SESSION] = session
-        if response.getheader("Content-Type", "").startswith(_STREAM):
-            return _find_reply(_parse_events(response), message)
-        body = response.read()
-        if response.status >= 400:
-            shown = body[:500].decode("utf-8", "replace")
-            raise ExecutorFailure(f"{self._address} refused the message ({response.status}): {shown}", reason="mcp")
-        return msgspec.json.decode(body, type=dict[str, Any]) if body else None
+    async def _read_body(self, response: httpx2.Response, most: int) -> bytearray:
+        """The body, but only a little more of it than `most` bytes."""
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > most:
+                break
+        return body
 
+    async def _read_stream(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The reply to a message in a stream of events. What the server asks meanwhile is not answered."""
+        size = count = 0
+        async for event in httpx2.EventSource(response, max_event_size=MAX_REPLY):
+            size, count = size + len(event.data), count + 1
+            if size > MAX_REPLY or count > MAX_EVENTS:
+                raise self._failure("sends messages without end", "")
+            reply = self._decode(event.data.encode()) if event.data else {}
+            if reply.get("id") == message.get("id") and "method" not in reply:
+                return reply
+        return None
 
-def _find_reply(events: Iterator[dict[str, Any]], message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The reply to this message. The stream is read to its end, so that the connection can be used again."""
-    replies = [event for event in events if event.get("id") == message.get("id") and "method" not in event]
-    return replies[0] if replies else None
-
-
-def _parse_events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    data: list[bytes] = []
-    for line in response:
-        stripped = line.rstrip(b"\r\n")
-        if stripped.startswith(b"data:"):
-            data.append(stripped.removeprefix(b"data:").strip())
-        elif not stripped and data:
-            yield msgspec.json.decode(b"\n".join(data), type=dict[str, Any])
-            data = []
+    def _decode(self, content: bytes) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._failure("sent a reply that is no JSON", "") from error

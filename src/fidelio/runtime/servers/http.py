@@ -1,38 +1,25 @@
-"""HTTP transport to an MCP server of the user: each message is a POST, answered by JSON or by a stream of events.
+"""MCP servers of the user with an address. Every request says that an agent makes it.
 
-Apart from the client that scripted agents use, because this server may be hostile: replies are bounded, a call that is
-cancelled ends at once, redirects are not followed with the credentials, and no error shows a header. Every request says that
-an agent makes it, so that a server of ours does not take it for a person's.
+So a server of ours does not take it for a person's. `fidelio.mcp_client.http` bounds what the server sends.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-import msgspec
-
 from fidelio.errors import ToolRefused
-from fidelio.mcp_client.client import REVISION
+from fidelio.mcp_client.http import HttpTransport
 from fidelio.runtime.credentials.exchange import open_token
 from fidelio.runtime.credentials.service import ProjectVaults
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.servers.credentials import Masks
 from fidelio.runtime.tools.model import RuntimeContext
 
-MAX_REPLY = 8_000_000
-MAX_EVENTS = 1_000
-CONNECT_SECONDS = 10.0
-_CLOSE_SECONDS = 2.0
 _SHOWN = 300
 # The header by which our own servers know an agent (`fidelio.processes.caller`). Only those of this machine learn the run.
 _AGENT, _ELSEWHERE = "Fidelio-Agent", "runtime"
-_SESSION, _REVISION = "Mcp-Session-Id", "MCP-Protocol-Version"
-_STREAM = "text/event-stream"
 
 
 async def open_endpoint(
@@ -58,89 +45,18 @@ async def open_endpoint(
     return ServerEndpoint(name, address, {**others, "Authorization": f"Bearer {token}"}, masks, **how), masks
 
 
-class ServerEndpoint:
-    """A connection to a server with an address. A `Transport` of `fidelio.mcp_client`."""
+class ServerEndpoint(HttpTransport):
+    """A connection to a server with an address."""
 
     def __init__(self, name: str, address: str, headers: Mapping[str, str], masks: Masks, *, run: str, seconds: float) -> None:
-        self._name, self._address, self._masks = name, address, masks
-        self.headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
-        self.headers |= {_AGENT: run if _is_local(address) else _ELSEWHERE, _REVISION: REVISION}
-        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
-        self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
+        marked = {**headers, _AGENT: run if _is_local(address) else _ELSEWHERE}
+        super().__init__(address, marked, self._describe_failure, seconds=seconds)
+        self._name, self._masks = name, masks
 
-    async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        reply = await self._post(message)
-        if reply is None:
-            raise self._failure("gave no reply")
-        return reply
-
-    async def notify(self, message: Mapping[str, Any]) -> None:
-        await self._post(message)
-
-    async def close(self) -> None:
-        """End the session at the server, if it wants to know, and the connection."""
-        try:
-            if _SESSION in self.headers:
-                with suppress(httpx2.HTTPError, TimeoutError):
-                    async with asyncio.timeout(_CLOSE_SECONDS):
-                        await self._client.delete(self._address, headers=self.headers)
-        finally:
-            await self._client.aclose()
-
-    async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        content = msgspec.json.encode(message)
-        try:
-            async with self._client.stream("POST", self._address, content=content, headers=self.headers) as response:
-                return await self._read(response, message)
-        except httpx2.TimeoutException as error:
-            raise self._failure("did not answer in time") from error
-        except (httpx2.HTTPError, httpx2.SSEError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            # Without the text of the error: it can contain the value of a header.
-            raise self._failure(f"could not be reached or cut off its reply ({type(error).__name__})") from None
-
-    async def _read(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        if response.status_code >= 300:
-            text = (await self._read_body(response, _SHOWN * 4)).decode(errors="replace")
-            raise self._failure(f"refused the message ({response.status_code}): {self._masks.apply(text)[:_SHOWN]}")
-        if session := response.headers.get(_SESSION):
-            self.headers[_SESSION] = session
-        if response.headers.get("content-type", "").startswith(_STREAM):
-            return await self._read_stream(response, message)
-        body = await self._read_body(response, MAX_REPLY)
-        if len(body) > MAX_REPLY:
-            raise self._failure(f"sent a reply of more than {MAX_REPLY:,} bytes")
-        return self._decode(bytes(body)) if body else None
-
-    async def _read_body(self, response: httpx2.Response, most: int) -> bytearray:
-        """The body, but only a little more of it than `most` bytes."""
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > most:
-                break
-        return body
-
-    async def _read_stream(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The reply to a message in a stream of events. What the server asks meanwhile is not answered."""
-        size = count = 0
-        async for event in httpx2.EventSource(response, max_event_size=MAX_REPLY):
-            size, count = size + len(event.data), count + 1
-            if size > MAX_REPLY or count > MAX_EVENTS:
-                raise self._failure("sends messages without end")
-            reply = self._decode(event.data.encode()) if event.data else {}
-            if reply.get("id") == message.get("id") and "method" not in reply:
-                return reply
-        return None
-
-    def _decode(self, content: bytes) -> dict[str, Any]:
-        try:
-            return msgspec.json.decode(content, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise self._failure("sent a reply that is no JSON") from error
-
-    def _failure(self, what: str) -> ToolRefused:
+    def _describe_failure(self, what: str, said: str) -> ToolRefused:
+        shown = f": {self._masks.apply(said)[:_SHOWN]}" if said else "."
         return ToolRefused(
-            f"The MCP server {self._name} {what}.",
+            f"The MCP server {self._name} {what}{shown}",
             remedy="The person has to look at the server.",
             reason="mcp_server_failed",
             retryable=True,
