@@ -159,6 +159,8 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
     model = record.model or (agent.definition.model if agent else "")
     budget = merge_budget(agent.definition.limits, record.budget) if agent else None
     next_due = find_next(wakes)
+    # What a session asked for is dismissed when it ends or is archived; the call stays open on record.
+    blocking = () if record.is_archived or record.status == "terminated" else wakes.blocking
     return {
         "sessionId": session,
         "name": loaded.session.name,
@@ -170,10 +172,10 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
         "status": record.status,
         "stopReason": wakes.stop_reason or None,
         "isArchived": record.is_archived,
-        "requiresAction": bool(wakes.blocking),
+        "requiresAction": bool(blocking),
         "waiting": [
             {"toolUseId": call.id, "tool": call.name, "kind": _kind_of(call.state), "requestId": call.request or None}
-            for call in wakes.blocking
+            for call in blocking
         ],
         "pending": wakes.pending,
         "wakes": wakes.count,

@@ -119,6 +119,8 @@ async def test_archiving_a_session_dismisses_what_it_asks_for(tmp_path: Path) ->
         await runtime.service.archive_session(session, by="person:test")
 
         assert (await runtime.ledger.request(request)).state == "dismissed"
+        about = await runtime.service.describe(session)
+        assert (about["waiting"], about["requiresAction"]) == ([], False)
         await runtime.service.archive_session(session, by="person:test")
 
 

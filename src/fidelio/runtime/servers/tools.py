@@ -61,7 +61,7 @@ class ServerTool:
             title=f"{tool.tool} of the MCP server {self._server}",
             description=tool.description,
             parameters=ServerArguments,
-            group="meta",
+            group="mcp",
             effects=("mcp",),
             output=("content",),
             policy=find_server_policy(self._definition, tool.tool),

@@ -27,7 +27,7 @@ from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import KeyRing
 
 Policy = Literal["always_allow", "always_ask", "auto"]
-# `meta`: the tools that open and call others.
+# `mcp`: the tools of servers of the user. `meta`: the tools that open and call others.
 Group = Literal[
     "files",
     "shell",
@@ -40,6 +40,7 @@ Group = Literal[
     "recall",
     "memory",
     "skills",
+    "mcp",
     "meta",
 ]
 # The groups whose tools need to know the sandbox of the session.
