@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from fidelio.errors import ExecutorFailure
 from fidelio.mcp_client import McpServer
-from fidelio.mcp_client.stdio import MAX_LINE, PipeTransport
+from fidelio.mcp_client.stdio import MAX_LINE, StdioTransport
 from fidelio.retry import cancel_tasks
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ async def _disconnect(child: asyncio.subprocess.Process) -> None:
         raise
 
 
-class _ScriptedPipes(PipeTransport):
+class _ScriptedPipes(StdioTransport):
     """A server of a scripted agent; its stderr becomes part of an error."""
 
     def __init__(self, child: asyncio.subprocess.Process, complaints: BinaryIO) -> None:

@@ -22,7 +22,7 @@ MAX_SKIPPED, MAX_SKIPPED_BYTES = 1_000, 32_000_000
 _UNKNOWN_METHOD = -32601
 
 
-class PipeTransport(ABC):
+class StdioTransport(ABC):
     """A `Transport` to a running process, for requests in sequence."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import ExecutorFailure, ToolRefused
-from fidelio.mcp_client.stdio import MAX_LINE, PipeTransport
+from fidelio.mcp_client.stdio import MAX_LINE, StdioTransport
 from fidelio.processes.spooled import find_executable
 from fidelio.processes.table import AGENT_MARKER, missing_support, put_mark
 from fidelio.retry import cancel_tasks
@@ -46,7 +46,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     masks: Masks
 
 
-class McpProcess(PipeTransport):
+class McpProcess(StdioTransport):
     """A running server."""
 
     def __init__(self, launch: Launch, child: asyncio.subprocess.Process, control: int) -> None:

@@ -145,7 +145,7 @@ def read_result(result: Mapping[str, Any], connection: ServerConnection) -> Tool
 
 
 def _choose_images(blocks: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The first images of a result that a model can take, each with its block."""
+    """Choose the first images of a result that fit a model, each with its block."""
     left, characters = MAX_IMAGES, MAX_IMAGE_CHARACTERS
     for block in blocks:
         data, kind = block.get("data"), block.get("mimeType")
