@@ -89,11 +89,11 @@ async def _open_transport(server: McpServer, directory: Path, environment: Mappi
         return
     with tempfile.TemporaryFile() as complaints:
         child = await _start(server, directory, {**environment, **server.env}, complaints)
-        transport = _ScriptedPipes(child, complaints)
+        pipes = _ScriptedPipes(child, complaints)
         try:
-            yield transport
+            yield pipes
         finally:
-            draining = asyncio.create_task(transport.drain())
+            draining = asyncio.create_task(pipes.drain())
             try:
                 await _disconnect(child)
             finally:
