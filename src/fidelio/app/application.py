@@ -26,7 +26,7 @@ from fidelio.definitions.library.search_path import bundled_root, open_library
 from fidelio.errors import FidelioError, SessionNotFound, Text
 from fidelio.inbox import Inbox
 from fidelio.ledger import Ledger, open_ledger
-from fidelio.ledger.model import Json, Request, Session
+from fidelio.ledger.model import Session
 from fidelio.locks import FileLock
 from fidelio.mcp_client import McpServer
 from fidelio.processes.caller import PERSON, WORKER, Caller, combine_callers, identify_process
@@ -240,12 +240,8 @@ class Application:
         """The requests that wait for a person."""
         async with self._open_lock:
             ledger = await self._open_ledger()
-
-        async def check(request: Request, option: str, text: str, proof: Json) -> Json:
-            found: Json = await load_person_keys().check_signature(ledger, request, option, text, proof)
-            return found
-
-        return Inbox(ledger, check_proof=check)
+        # The module is loaded by the first signature.
+        return Inbox(ledger, check_proof=lambda *answer: load_person_keys().check_signature(ledger, *answer))
 
     async def library(self) -> Library:
         """The definitions that the workflow service uses."""
