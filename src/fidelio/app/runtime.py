@@ -20,6 +20,7 @@ from fidelio.locks import is_hosted
 from fidelio.orchestrator.runs.host_process import spawn_worker
 from fidelio.providers.registry import Providers, open_providers
 from fidelio.retry import cancel_tasks, restart_on_failure
+from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
 from fidelio.runtime.service import RuntimeContext, RuntimeService
 from fidelio.runtime.skills.roots import list_default_roots
@@ -116,7 +117,7 @@ async def _work_while_used(service: RuntimeService, unused: asyncio.Event) -> No
 
 
 async def has_queued_wakes(ledger: Ledger) -> bool:
-    return await ledger.next_due((WAKE_JOB,)) is not None
+    return await ledger.next_due((WAKE_JOB, DEPLOYMENT_JOB)) is not None
 
 
 async def start_worker_for_wakes(ledger: Ledger, settings: Settings) -> None:

@@ -22,6 +22,14 @@ class SessionResource(msgspec.Struct, frozen=True, omit_defaults=True):
     updated_at: int = 0
 
 
+class SessionSkill(msgspec.Struct, frozen=True):
+    """An uploaded skill that a session has: its name, and the ids of the skill and of its version."""
+
+    name: str
+    skill_id: str
+    version: str
+
+
 SessionResources: TypeAlias = tuple[SessionResource, ...]
 ResourceFold: TypeAlias = Callable[[SessionResources, RecordEvent], SessionResources]
 

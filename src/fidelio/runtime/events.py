@@ -104,6 +104,8 @@ OBJECT_DEFINED = "object.defined"
 MEMORY_VERSION_STORED = "memory.version_stored"
 # What a session wrote into a mounted memory store became versions of it, or could not.
 MEMORY_STORE_SYNCED = "memory.store_synced"
+# Refers to the blobs that an object consists of, such as the chunks of a file.
+CONTENT_STORED = "object.content_stored"
 AGENT_DEFINED = "agent.defined"
 # A definition that sessions have in place of a version of their agent.
 AGENT_VARIED = "agent.varied"

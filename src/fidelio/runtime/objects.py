@@ -17,14 +17,17 @@ import msgspec
 from fidelio.errors import DocumentConflict, SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
 from fidelio.ledger.encoding import DELETED, hash_blob
-from fidelio.ledger.model import NewEvent, NewSession, Page, PutDocument, Session
+from fidelio.ledger.jobs import Assignment
+from fidelio.ledger.model import NewEvent, NewJob, NewSession, Page, PutDocument, Session, Settlement
 from fidelio.ledger.unit_of_work import LoadedSession, SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 T = TypeVar("T", bound=msgspec.Struct)
-ObjectKind = Literal["environment", "vault", "memory_store", "file", "skill", "deployment", "deployment_run", "work"]
+ObjectKind = Literal[
+    "environment", "vault", "memory_store", "file", "skill", "skill_version", "deployment", "deployment_run", "work"
+]
 _PATH = "definition"
 _ATTEMPTS = 8
 
@@ -45,23 +48,37 @@ class StoredObject(msgspec.Struct, Generic[T], frozen=True):
         return f"object:{self.id}"
 
 
+class ObjectJob(msgspec.Struct, frozen=True):
+    """A job of an object. A second job of the same kind is merged into a waiting job."""
+
+    kind: str
+    due: int = 0
+
+
 class ObjectPlan(msgspec.Struct, frozen=True):
-    """What is committed with a new object or a new version: events, and the blobs that they refer to."""
+    """What is committed with a new object or a new version: events, the blobs that they refer to, and jobs."""
 
     events: tuple[NewEvent, ...] = ()
     blobs: tuple[bytes, ...] = ()
     documents: tuple[PutDocument, ...] = ()
+    jobs: tuple[ObjectJob, ...] = ()
+
+    def queue(self, id_: str) -> tuple[NewJob, ...]:
+        return tuple(NewJob(kind=job.kind, session=id_, due=job.due, key=job.kind) for job in self.jobs)
 
 
 NOTHING_MORE = ObjectPlan()
 
 
 class Objects(Generic[T]):
-    """The objects of a kind in a project. `type_` is their content, which the caller has checked."""
+    """The objects of a kind in a project. `type_` is their content, which the caller has checked.
 
-    def __init__(self, context: RuntimeContext, project: str, kind: ObjectKind, type_: type[T]) -> None:
+    `parent`: the object that they belong to, such as the skill of a version; they are listed apart from those of others.
+    """
+
+    def __init__(self, context: RuntimeContext, project: str, kind: ObjectKind, type_: type[T], parent: str = "") -> None:
         self._context, self._kind = context, kind
-        self._namespace = f"runtime-object:{kind}:{project}"
+        self._namespace = _make_namespace(kind, project) + (f":{parent}" if parent else "")
         self._project = project
         self._decoder = msgspec.json.Decoder(type_)
 
@@ -73,7 +90,7 @@ class Objects(Generic[T]):
         """
         session, text = new_session_id(), _encode(content)
         digest = hash_blob(text.encode())
-        name = f"key-{hashlib.sha256(key.encode()).hexdigest()[:40]}" if key else None
+        name = _name_by_key(key) if key else None
         body = {"role": "store", "project": self._project, "directory": secrets.token_hex(8), "content_digest": digest}
         started = NewEvent(type=e.STARTED, body=body, actor=by)
         document = PutDocument(space=f"object:{session}", path=_PATH, text=text, author=by, expect=0)
@@ -82,6 +99,7 @@ class Objects(Generic[T]):
             events=(started, self._describe(1, by), *plan.events),
             blobs=plan.blobs,
             documents=(document, *plan.documents),
+            jobs=plan.queue(session),
             create=NewSession(kind="runtime", namespace=self._namespace, name=name),
         )
         try:
@@ -95,6 +113,14 @@ class Objects(Generic[T]):
         session = await self._context.ledger.session(id_)
         if session.namespace != self._namespace or session.status == DELETED:
             raise SessionNotFound(f"There is no {self._noun} {id_!r:.80}.")
+        return await self._read(session)
+
+    async def find(self, key: str) -> StoredObject[T] | None:
+        """The object that was created with an idempotency key; None if there is none."""
+        try:
+            session = await self._context.ledger.session_by_name(_name_by_key(key), namespace=self._namespace)
+        except SessionNotFound:
+            return None
         return await self._read(session)
 
     async def list(self, *, cursor: str | None = None, limit: int = 50) -> Page[StoredObject[T]]:
@@ -123,11 +149,14 @@ class Objects(Generic[T]):
         by: str,
         version: int | None = None,
         plan: ObjectPlan = NOTHING_MORE,
+        assignment: Assignment | None = None,
+        settle: Settlement | None = None,
     ) -> StoredObject[T]:
         """Store a content as the next version; the same content changes nothing.
 
         `change` computes it from the newest version, and again if another writer was faster. `version`: the version that the
-        caller has seen; raises `DocumentConflict` if there is a newer one.
+        caller has seen; raises `DocumentConflict` if there is a newer one. `assignment` is the job that the change is part of:
+        it fails if another worker has claimed the job; `settle` ends the job with it.
         """
         for attempt in range(_ATTEMPTS):
             found = await self.load(id_)
@@ -141,7 +170,7 @@ class Objects(Generic[T]):
             if text == _encode(found.content) and plan == NOTHING_MORE:
                 return found
             try:
-                await self._put(found, text, by, plan)
+                await self._put(found, text, by, plan, assignment, settle)
             except DocumentConflict:
                 if version is not None or attempt + 1 == _ATTEMPTS:
                     raise
@@ -169,7 +198,15 @@ class Objects(Generic[T]):
     def _noun(self) -> str:
         return self._kind.replace("_", " ")
 
-    async def _put(self, found: StoredObject[T], text: str, by: str, plan: ObjectPlan) -> None:
+    async def _put(
+        self,
+        found: StoredObject[T],
+        text: str,
+        by: str,
+        plan: ObjectPlan,
+        assignment: Assignment | None,
+        settle: Settlement | None,
+    ) -> None:
         document = PutDocument(space=found.space, path=_PATH, text=text, author=by, expect=found.version)
 
         def put(_: LoadedSession[RuntimeRecord]) -> SessionDecision[None]:
@@ -178,9 +215,11 @@ class Objects(Generic[T]):
                 events=(self._describe(found.version + 1, by), *plan.events),
                 blobs=plan.blobs,
                 documents=(document, *plan.documents),
+                jobs=plan.queue(found.id),
+                settle=settle,
             )
 
-        await self._context.unit.update(found.id, put)
+        await self._context.unit.update(found.id, put, assignment=assignment)
 
     def _describe(self, version: int, by: str) -> NewEvent:
         return NewEvent(type=e.OBJECT_DEFINED, body={"kind": self._kind, "version": version}, actor=by)
@@ -207,6 +246,27 @@ class Objects(Generic[T]):
             session.updated_at,
             archived_at,
         )
+
+
+async def find_state(
+    context: RuntimeContext, project: str, kind: ObjectKind, id_: str
+) -> Literal["active", "archived", "deleted"]:
+    """Whether an object can be used. That of another project or kind counts as deleted."""
+    try:
+        session = await context.ledger.session(id_)
+    except SessionNotFound:
+        return "deleted"
+    if session.namespace != _make_namespace(kind, project) or session.status == DELETED:
+        return "deleted"
+    return "archived" if RuntimeRecords().read(session.raw).is_archived else "active"
+
+
+def _make_namespace(kind: ObjectKind, project: str) -> str:
+    return f"runtime-object:{kind}:{project}"
+
+
+def _name_by_key(key: str) -> str:
+    return f"key-{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
 
 def _encode(content: Any) -> str:

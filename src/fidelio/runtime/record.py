@@ -18,19 +18,18 @@ from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
-from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, read_resource
+from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, SessionSkill, read_resource
 from fidelio.runtime.credentials.model import CREDENTIAL_FOLDS, CredentialsRecord
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryRecord
 from fidelio.runtime.memory_stores.record import MEMORIES_FOLDS, MemoriesRecord
 from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomesRecord
+from fidelio.runtime.resources.record import DRAFT_FOLDS, StagedDraft
 from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeRecord
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
 PERSONAL = frozenset({"local", "elicited", "proven"})
-# Drafts that are kept in the record; an older one is only a file of the workspace then.
-MAX_DRAFTS = 100
 
 ApprovalState = Literal["open", "allowed", "denied"]
 
@@ -59,15 +58,6 @@ class AllowedPattern(msgspec.Struct, frozen=True, omit_defaults=True):
     pattern: str
     expires: int
     by: str
-
-
-class StagedDraft(msgspec.Struct, frozen=True):
-    """A file of the substrate that was copied into the workspace."""
-
-    source_path: str
-    source_digest: str
-    target_digest: str
-    staged_at: int
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,6 +113,9 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     vault_ids: tuple[str, ...] = ()
     resources: tuple[SessionResource, ...] = ()
+    # The deployment that began it, if any, and the uploaded skills of its agent.
+    deployment_id: str = ""
+    skills: tuple[SessionSkill, ...] = ()
     wakes: WakeRecord = WakeRecord()
     outcomes: OutcomesRecord = OutcomesRecord()
     memory: MemoryRecord = MemoryRecord()
@@ -164,6 +157,8 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         metadata=dict(body.get("metadata", {})),
         vault_ids=tuple(body.get("vault_ids", ())),
         resources=tuple(read_resource(item, event.time) for item in body.get("resources", ())),
+        deployment_id=body.get("deployment_id", ""),
+        skills=tuple(SessionSkill(**item) for item in body.get("skills", ())),
     )
 
 
@@ -287,26 +282,6 @@ def _in_part(name: str, change: Callable[[Any, RecordEvent], Any]) -> Fold:
     return fold_part
 
 
-def _add_draft(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    body = event.body
-    draft = StagedDraft(body["source_path"], body["source_digest"], body["target_digest"], event.time)
-    # By time: the stored record does not keep the order of its keys.
-    others = sorted(record.drafts.items(), key=lambda item: (item[1].staged_at, item[0]))
-    newest = [(path, other) for path, other in others if path != body["target_path"]][1 - MAX_DRAFTS :]
-    return replace(record, drafts={**dict(newest), body["target_path"]: draft})
-
-
-def _promote(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
-    """A promoted draft is based on what it has become. The names are those of the promotion: its source is the draft."""
-    body = event.body
-    draft = record.drafts.get(body.get("source_path", ""))
-    if draft is None or draft.source_path != body.get("target_path"):
-        return record
-    digest = body["content_digest"]
-    promoted = replace(draft, source_digest=digest, target_digest=digest)
-    return replace(record, drafts={**record.drafts, body["source_path"]: promoted})
-
-
 _OWN_FOLDS: dict[str, Fold] = {
     e.STARTED: _start,
     e.CONFIGURED: _configure,
@@ -319,8 +294,6 @@ _OWN_FOLDS: dict[str, Fold] = {
     e.APPROVAL_USED: _end_approval,
     e.APPROVAL_ENDED: _end_approval,
     e.PERMISSION_ALLOWED: _allow_pattern,
-    e.STAGED: _add_draft,
-    e.PROMOTED: _promote,
     e.SESSION_ARCHIVED: _archive,
     e.SESSION_FORKED: _fork,
     e.USER_MESSAGE: _receive,
@@ -336,6 +309,7 @@ _PART_FOLDS: Mapping[str, Mapping[str, Callable[[Any, RecordEvent], Any]]] = {
     "memory": MEMORY_FOLDS,
     "memories": MEMORIES_FOLDS,
     "credentials": CREDENTIAL_FOLDS,
+    "drafts": DRAFT_FOLDS,
     "resources": RESOURCE_FOLDS,
     "snapshots": SNAPSHOT_FOLDS,
 }
@@ -368,6 +342,7 @@ budget.* depth root span_kind wake_id tool_use_id custom_tool_use_id id name pro
 continues extensions waits learning_id is_unknown due key priority ids every_seconds next stop_reason.type model_usage.*
 cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
 criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id readers
+digests deployment_id skills
 """
 
 

@@ -15,13 +15,16 @@ from fidelio.ids import new_session_id
 from fidelio.ledger.model import NewEvent, NewSession
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
+from fidelio.runtime.agents.definition import SkillReference
 from fidelio.runtime.agents.versions import load_agent, load_session_agent
 from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.environments.versions import EnvironmentVersion
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.skills.uploaded import show_skills
 from fidelio.runtime.stores import find_store
 from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.runtime.uploads.attaching import list_chunks
 from fidelio.runtime.vaults import Vaults
 from fidelio.runtime.wakes.rules import find_next, merge_budget
 from fidelio.sandbox.directory import create_directory, remove_directory
@@ -55,6 +58,7 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     vault_ids: tuple[str, ...] = ()
     # Each with `id`, `type` and `content`; the caller has checked them.
     resources: tuple[Mapping[str, Any], ...] = ()
+    deployment_id: str = ""
 
 
 def session_namespace(project: str) -> str:
@@ -97,6 +101,7 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
     await Vaults(context).require(request.vaults)
     environment = await _find_environment(context, request, definition.environment)
     mount = parse_mount(request.mount, Path(request.project))
+    skills = await _describe_skills(context, request.project, definition.skills.references)
     directory = await asyncio.to_thread(create_directory, context.home.ensure().path)
     body = {
         "agent": request.agent,
@@ -115,10 +120,12 @@ async def plan_session(context: RuntimeContext, request: NewAgentSession) -> Ses
         "depth": request.depth,
         "root": request.root,
         **_describe_attachments(request),
+        **skills,
         **({"mount_mode": mount.mode, "mount_source": mount.source} if mount is not None else {}),
     }
     create = NewSession(kind="runtime", namespace=session_namespace(request.project), name=request.name, parent=request.parent)
-    return SessionPlan(new_session_id(), create, (NewEvent(type=e.STARTED, body=body),), directory)
+    started = NewEvent(type=e.STARTED, body=body, blobs=list_chunks(request.resources))
+    return SessionPlan(new_session_id(), create, (started,), directory)
 
 
 def _describe_attachments(request: NewAgentSession) -> dict[str, Any]:
@@ -126,8 +133,20 @@ def _describe_attachments(request: NewAgentSession) -> dict[str, Any]:
         "metadata": dict(request.metadata),
         "vault_ids": list(request.vault_ids),
         "resources": [dict(resource) for resource in request.resources],
+        "deployment_id": request.deployment_id,
     }
     return {name: value for name, value in attached.items() if value}
+
+
+async def _describe_skills(context: RuntimeContext, project: str, uploaded: tuple[SkillReference, ...]) -> dict[str, Any]:
+    """The uploaded skills of the agent, whose files the sandbox of the session shows."""
+    placed, missing = await show_skills(context, project, uploaded)
+    if missing:
+        raise UsageProblem(
+            f"{len(missing)} of the skills of the agent were deleted.", remedy="Update the agent so that it has others."
+        )
+    found = [{"name": skill.name, "skill_id": skill.origin.id, "version": skill.origin.version} for skill in placed]
+    return {"skills": found} if found else {}
 
 
 async def _find_environment(context: RuntimeContext, request: NewAgentSession, default: str) -> EnvironmentVersion:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import asdict
 
+from fidelio.runtime.agents.definition import SkillReference
 from fidelio.runtime.environments.preparation import MOUNT, find_prepared
 from fidelio.runtime.environments.versions import EnvironmentVersion, load_environment
 from fidelio.runtime.memory_stores.mounting import list_store_mounts, prepare_stores
@@ -20,7 +21,9 @@ from fidelio.runtime.project.mounting import adopt_owner
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import update_projection
 from fidelio.runtime.resources.versions import Substrate
+from fidelio.runtime.skills.uploaded import show_skills
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
+from fidelio.runtime.uploads.projection import list_file_mounts, project_files
 from fidelio.runtime.vaults import Vault, list_visible
 from fidelio.sandbox.model import (
     LEARNINGS,
@@ -50,11 +53,17 @@ async def build_spec(context: RuntimeContext, session: LoadedRuntime) -> Sandbox
     vaults = await list_visible(context, record)
     if vaults or record.mount_mode or record.resources:
         await asyncio.to_thread(_prepare_directory, context, record, directory, vaults)
+    await project_files(context.ledger, record, directory)
+    # A skill that was deleted meanwhile is not mounted any more.
+    references = tuple(SkillReference(id=skill.skill_id, version=skill.version) for skill in record.skills)
+    skills, _ = await show_skills(context, record.project, references)
     mounts = (
         *_session_mounts(directory, substrate),
         *_project_mounts(directory, record),
         *(Mount(vault.mount_path, f"{directory}/vaults/{vault.name}", "read_only", "vault") for vault in vaults),
         *list_store_mounts(record, directory),
+        *list_file_mounts(record, directory),
+        *(skill.mount() for skill in skills),
         *([Mount(MOUNT, str(prepared), "read_only", "toolchain")] if prepared else []),
     )
     return _build(session.id, directory, chosen, mounts)

@@ -31,6 +31,8 @@ MountKind = Literal[
     "project",
     "toolchain",
     "memory_store",
+    "session_files",
+    "skills",
 ]
 
 WORKSPACE = "/workspace"
@@ -41,6 +43,9 @@ RUNTIME = "/runtime"
 RUNTIME_LINK = "/workspace/.openboa-runtime"
 LEARNINGS = "/memory/learnings"
 VAULTS = "/vaults"
+# The files that a program has attached to a session, and the skills of its agent.
+UPLOADS = "/mnt/session/uploads"
+SKILLS = "/mnt/skills"
 
 
 class Mount(msgspec.Struct, frozen=True):

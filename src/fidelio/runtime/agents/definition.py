@@ -59,7 +59,7 @@ _AGENT_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class SkillReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A skill that a program has uploaded, in the version that the agent was defined with."""
+    """A skill that a program has uploaded, in the version that the agent was defined with: the ids of their objects."""
 
     id: Annotated[str, Meta(min_length=1, max_length=100)]
     version: Annotated[str, Meta(min_length=1, max_length=100)]

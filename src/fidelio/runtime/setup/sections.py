@@ -20,7 +20,8 @@ from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.memory_file import SECTIONS as MANAGED
 from fidelio.runtime.tools.model import ToolDefinition
-from fidelio.sandbox.model import LEARNINGS, PROJECT, RUNTIME, RUNTIME_LINK, SUBSTRATE, VAULTS, WORKSPACE
+from fidelio.runtime.uploads.projection import has_files
+from fidelio.sandbox.model import LEARNINGS, PROJECT, RUNTIME, RUNTIME_LINK, SKILLS, SUBSTRATE, UPLOADS, VAULTS, WORKSPACE
 
 Items = Mapping[str, Any]
 # Enough to tell contents apart; a section has the whole digest of all its items.
@@ -153,6 +154,9 @@ def _more_mounts(record: RuntimeRecord, environment: Environment) -> Iterator[tu
     for resource in record.resources:
         if resource.type == "memory_store":
             yield resource.content["mount_path"], (resource.content.get("access", "read_write"), "memory_store")
+    if has_files(record):
+        yield UPLOADS, ("read_only", "session_files")
+    yield from ((f"{SKILLS}/{skill.name}", ("read_only", "skills")) for skill in record.skills)
     if environment.needs_preparation:
         yield TOOLCHAIN, ("read_only", "toolchain")
 

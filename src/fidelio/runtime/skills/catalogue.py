@@ -16,8 +16,9 @@ from fidelio.definitions.library.memo import Memo
 from fidelio.errors import ToolRefused
 from fidelio.runtime.agents.definition import AgentSkills
 from fidelio.runtime.ports import SkillRoot
+from fidelio.runtime.skills.scanning import UPLOADED, FoundSkill, SkillProblem, UnusableSkill, read_file, scan_root
 from fidelio.runtime.skills.scanning import AgentSkill as Skill
-from fidelio.runtime.skills.scanning import FoundSkill, SkillProblem, UnusableSkill, read_file, scan_root
+from fidelio.runtime.skills.uploaded import show_skills
 from fidelio.runtime.tools.model import RuntimeContext
 
 __all__ = ["Skill", "SkillCatalogue", "SkillContent", "SkillProblem", "list_skills", "load_catalogue", "read_skill"]
@@ -47,10 +48,15 @@ async def load_catalogue(context: RuntimeContext, project: str, skills: AgentSki
     if not skills.enabled:
         return SkillCatalogue()
     # In a thread: the first time many files are read, and finding the roots reads what is trusted.
-    found = await asyncio.to_thread(lambda: _load(context.ports.skill_roots(project)))
+    placed, missing = await show_skills(context, project, skills.references) if skills.references else ((), ())
+    own = tuple(SkillRoot(skill.directory, UPLOADED) for skill in placed)
+    found = await asyncio.to_thread(lambda: _load((*own, *context.ports.skill_roots(project))))
+    if missing:
+        problems = tuple(SkillProblem("", UPLOADED, "This version of the skill was deleted.") for _ in missing)
+        found = msgspec.structs.replace(found, problems=(*problems, *found.problems))
     if skills.include is None:
         return found
-    chosen = tuple(skill for skill in found.skills if skill.name in skills.include)
+    chosen = tuple(skill for skill in found.skills if skill.source == UPLOADED or skill.name in skills.include)
     return msgspec.structs.replace(found, skills=chosen)
 
 

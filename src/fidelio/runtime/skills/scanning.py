@@ -26,6 +26,8 @@ from fidelio.runtime.ports import SkillRoot
 FILE = "SKILL.md"
 # The source of skills that belong to workflows: files in the directory `skills` of each workflow.
 LIBRARY = "library"
+# The source of those that a program has uploaded.
+UPLOADED = "uploaded"
 MAX_BYTES = 256 << 10
 MAX_DEPTH = 5
 MAX_ENTRIES = 5_000

@@ -15,6 +15,7 @@ from fidelio.runtime.memory_stores.mounting import list_stores
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.setup.sections import list_mounts
 from fidelio.runtime.skills.catalogue import Skill, list_skills
+from fidelio.runtime.skills.scanning import UPLOADED
 from fidelio.runtime.tools.catalogue import NO_EXTRA, ExtraTool
 from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
 from fidelio.runtime.tools.meta import declare_tools
@@ -22,6 +23,7 @@ from fidelio.runtime.tools.meta_definitions import META_NAMES
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.prompt import PromptSubject, build_sections, join_sections
 from fidelio.runtime.wakes.rules import merge_budget
+from fidelio.sandbox.model import SKILLS
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,8 +109,14 @@ async def _describe(
         network=environment.environment.network,
         mounts=[(mount["mountPath"], mount["access"]) for mount in list_mounts(record, environment.environment)],
         bootstrap=[(file.name, file.text) for file in bootstrap],
-        skills=[(skill.name, skill.description) for skill in skills],
         memory_stores=[
             (store.path, store.access, store.title, store.description, store.instructions) for store in list_stores(record)
         ],
+        skills=[_describe_skill(skill) for skill in sorted(skills, key=lambda skill: skill.source != UPLOADED)],
     )
+
+
+def _describe_skill(skill: Skill) -> tuple[str, str]:
+    """An uploaded skill has files, which the agent reads in its sandbox."""
+    folder = f"(files: {SKILLS}/{skill.name}) " if skill.source == UPLOADED else ""
+    return skill.name, f"{folder}{skill.description}"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fidelio.ledger.jobs import Assignment, Jobs
 from fidelio.retry import cancel_tasks, restart_on_failure
+from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB
+from fidelio.runtime.deployments.running import run_due
+from fidelio.runtime.uploads.files import EXPIRY_JOB, expire_file
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.runtime.wakes.wake import WakeRunner
 
@@ -34,6 +38,8 @@ class Worker:
             grace=grace,
         )
         self._jobs.register(WAKE_JOB, self._wake)
+        self._jobs.register(DEPLOYMENT_JOB, partial(run_due, context))
+        self._jobs.register(EXPIRY_JOB, partial(expire_file, context))
 
     @property
     def is_busy(self) -> bool:

@@ -24,8 +24,8 @@ Kind = Literal["bind", "bind_read_only", "tmpfs", "directory", "link", "proc", "
 PROXY = "/.fidelio/proxy.sock"
 SHARED_MEMORY_BYTES = 64 << 20
 _PAGE = 4096
-# Directories below `<home>/sandboxes` that several sandboxes show: the shared files of agents, and prepared environments.
-SHARED_AREAS = ("substrates", "environments")
+# Directories below `<home>/sandboxes` that several sandboxes show: the shared files of agents, prepared environments, skills.
+SHARED_AREAS = ("substrates", "environments", "skills")
 # Paths that a toolchain must not cover or lie in.
 _RESERVED = (
     WORKSPACE, RUNTIME, "/memory", "/mnt", "/vaults", "/.fidelio", "/proc", "/dev", "/sys", "/etc", "/tmp", HOME,  # noqa: S108  # of the sandbox

@@ -16,10 +16,11 @@ from msgspec import UNSET, Meta, UnsetType
 from fidelio.errors import SessionNotFound
 from fidelio.runtime.agents.definition import SELF, Multiagent, RosterEntry, SkillReference
 from fidelio.runtime.agents.entries import AgentEntry, load_entry, load_named
-from fidelio.runtime.objects import Objects
+from fidelio.runtime.skills.uploaded import StoredVersion
 from fidelio.surfaces.http.v1.endpoint import ApiRequest
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
+from fidelio.surfaces.http.v1.skills import find_skill
 
 COORDINATOR: Literal["coordinator"] = "coordinator"
 MEMBERS: Literal["multiagent_20261001"] = "multiagent_20261001"
@@ -88,10 +89,6 @@ class SkillParam(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 SkillParams: TypeAlias = Annotated[tuple[SkillParam, ...], Meta(max_length=64)]
-
-
-class _AnySkill(msgspec.Struct, frozen=True):
-    """A skill, of which only the existence matters here."""
 
 
 async def read_multiagent(request: ApiRequest, param: MultiagentParam, former: Multiagent | None, own: str = "") -> Multiagent:
@@ -193,19 +190,21 @@ async def read_skills(request: ApiRequest, params: Sequence[SkillParam]) -> tupl
     ids = [param.skill_id for param in params]
     if twice := next((id_ for id_ in ids if ids.count(id_) > 1), ""):
         raise ApiProblem(f"skills: {twice!r:.80} is there twice. Name each once.")
-    return tuple([await _read_skill(request, param) for param in params])
+    found = [await _read_skill(request, param) for param in params]
+    names = [version.content.name for version in found]
+    if doubled := next((name for name in names if names.count(name) > 1), None):
+        raise ApiProblem(f"skills: two of them are called {doubled}. An agent has one of each name.")
+    return tuple(SkillReference(id=version.content.skill, version=version.id) for version in found)
 
 
-async def _read_skill(request: ApiRequest, param: SkillParam) -> SkillReference:
+async def _read_skill(request: ApiRequest, param: SkillParam) -> StoredVersion:
     if param.type != "custom":
         raise ApiProblem(f"skills: {param.skill_id!r:.80} is a skill of the vendor. Upload it with /v1/skills, and use its id.")
-    skills = Objects((await request.services.runtime()).context, request.project, "skill", _AnySkill)
-    try:
-        found = await skills.load(to_session("skill", param.skill_id))
-    except SessionNotFound as error:
-        raise not_found("Skill", param.skill_id) from error
-    return SkillReference(id=param.skill_id, version=param.version or str(found.version))
+    return await find_skill(request, param.skill_id, param.version)
 
 
 def render_skills(skills: Iterable[SkillReference]) -> list[dict[str, Any]]:
-    return [{"type": "custom", "skill_id": skill.id, "version": skill.version} for skill in skills]
+    return [
+        {"type": "custom", "skill_id": to_wire("skill", skill.id), "version": to_wire("skillver", skill.version)}
+        for skill in skills
+    ]

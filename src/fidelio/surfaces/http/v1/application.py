@@ -10,7 +10,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from fidelio.ids import new_id
-from fidelio.surfaces.http.v1 import agents, credentials, environments, memory_stores, vaults
+from fidelio.surfaces.http.v1 import (
+    agents,
+    credentials,
+    deployments,
+    environments,
+    files,
+    memory_stores,
+    session_resources,
+    skills,
+    vaults,
+)
 from fidelio.surfaces.http.v1.endpoint import ApiRoute, ApiServices, make_endpoint
 from fidelio.surfaces.http.v1.errors import NOT_FOUND, make_error
 
@@ -22,6 +32,10 @@ GROUPS: tuple[tuple[ApiRoute, ...], ...] = (
     memory_stores.ROUTES,
     vaults.ROUTES,
     credentials.ROUTES,
+    files.ROUTES,
+    session_resources.ROUTES,
+    skills.ROUTES,
+    deployments.ROUTES,
 )
 
 

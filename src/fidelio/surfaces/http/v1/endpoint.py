@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import re
@@ -26,6 +27,7 @@ from fidelio.surfaces.http.v1.values import TimeRange, read_range
 
 T = TypeVar("T")
 MAX_BODY = 16 * 1024 * 1024
+MAX_UPLOADS = 4
 # The actor of what a holder of the key does, and the channel by which it arrives.
 API_ACTOR, API_CHANNEL, RELAYED = "api", "api", "relayed"
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -62,6 +64,8 @@ class ApiServices:
         self.cursors = Cursors(application.keys())
         limits = application.settings.http
         self.rate, self.bodies = RateLimit(limits.api_rate), BodyBudget(limits.body_megabytes * 1024 * 1024)
+        # Each upload that is stored takes memory.
+        self.uploads = asyncio.Semaphore(MAX_UPLOADS)
 
     async def runtime(self) -> RuntimeService:
         return await self.application.runtime()

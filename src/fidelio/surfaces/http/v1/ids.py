@@ -17,7 +17,10 @@ NOUNS = {
     "memstore": "Memory store",
     "vlt": "Vault",
     "depl": "Deployment",
+    "drun": "Deployment run",
+    "file": "File",
     "skill": "Skill",
+    "skillver": "Skill version",
 }
 
 

@@ -1,0 +1,1 @@
+"""Deployments: agents that begin sessions on a schedule or on demand."""

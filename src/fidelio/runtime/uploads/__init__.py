@@ -1,0 +1,1 @@
+"""Files that programs upload: stored in the ledger, attached to sessions, shown to their sandboxes."""
