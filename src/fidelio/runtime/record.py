@@ -20,11 +20,11 @@ from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.attachments import RESOURCE_FOLDS, SessionResource, SessionSkill, read_resource
 from fidelio.runtime.credentials.model import CREDENTIAL_FOLDS, CredentialsRecord
+from fidelio.runtime.draft_record import DRAFT_FOLDS, StagedDraft
 from fidelio.runtime.durable_shell import SHELL_FOLDS, ShellFold, ShellRecord
 from fidelio.runtime.memory.record import MEMORY_FOLDS, MemoryRecord
 from fidelio.runtime.memory_stores.record import MEMORIES_FOLDS, MemoriesRecord
 from fidelio.runtime.outcomes.record import OUTCOME_FOLDS, OutcomesRecord
-from fidelio.runtime.resources.record import DRAFT_FOLDS, StagedDraft
 from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeRecord
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fidelio.runtime.resources.record import MAX_DRAFTS
+from fidelio.runtime.draft_record import MAX_DRAFTS
 from tests.runtime.resources.support import Bench
 from tests.support import proves
 

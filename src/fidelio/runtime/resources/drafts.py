@@ -15,8 +15,8 @@ import msgspec
 from fidelio.clock import format_iso
 from fidelio.errors import ToolRefused
 from fidelio.runtime import events as e
+from fidelio.runtime.draft_record import StagedDraft
 from fidelio.runtime.resources.paths import absolute_session_path, read_session_path, read_shared_path
-from fidelio.runtime.resources.record import StagedDraft
 from fidelio.runtime.resources.versions import MAX_BYTES, SharedFile, Substrate
 from fidelio.runtime.tools.model import Preparation, ToolCall, ToolResult, event
 from fidelio.runtime.tools.parameters import CopyResource
