@@ -10,6 +10,14 @@ from typing import Any
 
 import pytest
 from anthropic import APIStatusError, AsyncAnthropic, BadRequestError, ConflictError, NotFoundError
+from anthropic.types.beta import (
+    BetaFileMetadata,
+    BetaManagedAgentsDeployment,
+    BetaManagedAgentsDeploymentRun,
+    BetaSkill,
+)
+from anthropic.types.beta.sessions import BetaManagedAgentsFileResource, BetaManagedAgentsMemoryStoreResource
+from anthropic.types.beta.skills import BetaSkillVersion
 from msgspec.structs import replace
 
 from fidelio.app.application import Application
@@ -18,6 +26,7 @@ from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB, Deployments
 from fidelio.runtime.objects import ObjectJob, ObjectPlan
 from tests.support import proves
 from tests.surfaces.v1.conftest import TOKEN
+from tests.surfaces.v1.shapes import check_shape, send
 
 SCHEDULE = {"type": "cron", "expression": "0 9 * * 1-5", "timezone": "Europe/Berlin"}
 HELLO = {"type": "user.message", "content": [{"type": "text", "text": "Write the report."}]}
@@ -269,3 +278,54 @@ async def test_a_deployment_of_another_project_is_unknown(
         with pytest.raises(NotFoundError):
             await call(f"depl_{theirs.id.removeprefix('s_')}")
     assert [each.id async for each in sdk.beta.deployments.list()] == [own.id]
+
+
+@proves("v1.deployments.run", "v1.resources.begin")
+async def test_a_session_of_a_deployment_has_its_memory_stores(sdk: AsyncAnthropic, agent: str) -> None:
+    store = await sdk.beta.memory_stores.create(name="Preferences", description="What users like.")
+    resource = {"type": "memory_store", "memory_store_id": store.id, "access": "read_only", "instructions": "Read first."}
+    made = await deploy(sdk, agent, resources=[resource])
+
+    run = await sdk.beta.deployments.run(made.id)
+    assert run.session_id is not None
+    (attached,) = (await sdk.beta.sessions.resources.list(run.session_id)).data
+
+    assert made.resources[0].model_dump(exclude_none=True) == resource
+    assert attached.type == "memory_store"
+    assert (attached.memory_store_id, attached.access, attached.name) == (store.id, "read_only", "Preferences")
+    await sdk.beta.memory_stores.archive(store.id)
+    failed = await sdk.beta.deployments.run(made.id)
+    assert failed.error is not None
+    assert failed.error.type == "memory_store_archived_error"
+
+
+@proves("v1.deployments.shapes")
+async def test_every_object_is_exactly_one_of_the_sdk(sdk: AsyncAnthropic, url: str, agent: str) -> None:
+    file = await sdk.beta.files.upload(file=("a.txt", b"x"), expires_in_seconds=3600)
+    front = b"---\nname: notes\ndescription: Takes notes.\n---\nText.\n"
+    skill = await sdk.beta.skills.create(files=[("notes/SKILL.md", front)])
+    store = await sdk.beta.memory_stores.create(name="Store")
+    resources = [{"type": "file", "file_id": file.id}, {"type": "memory_store", "memory_store_id": store.id}]
+    budget = {"type": "limit", "max_list_cost": {"amount": "250", "currency": "USD"}}
+    made = await deploy(sdk, agent, schedule=SCHEDULE, resources=resources)
+    run = await sdk.beta.deployments.run(made.id)
+    broken = await deploy(sdk, agent, resources=resources[:1], budget=budget)
+    await sdk.beta.files.delete(file.id)
+    other = await sdk.beta.files.upload(file=("b.txt", b"y"))
+    failed = await sdk.beta.deployments.run(broken.id)
+    await sdk.beta.deployments.pause(broken.id)
+    shapes: dict[str, Any] = {
+        f"files/{other.id}": BetaFileMetadata,
+        f"skills/{skill.id}": BetaSkill,
+        f"skills/{skill.id}/versions/{skill.latest_version_id}": BetaSkillVersion,
+        f"deployments/{made.id}": BetaManagedAgentsDeployment,
+        f"deployments/{broken.id}": BetaManagedAgentsDeployment,
+        f"deployment_runs/{run.id}": BetaManagedAgentsDeploymentRun,
+        f"deployment_runs/{failed.id}": BetaManagedAgentsDeploymentRun,
+    }
+
+    for path, type_ in shapes.items():
+        check_shape(type_, (await send("GET", f"{url}/v1/{path}")).json())
+    attached = (await send("GET", f"{url}/v1/sessions/{run.session_id}/resources")).json()["data"]
+    check_shape(BetaManagedAgentsFileResource, attached[0])
+    check_shape(BetaManagedAgentsMemoryStoreResource, attached[1])
