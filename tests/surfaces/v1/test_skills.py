@@ -29,7 +29,7 @@ Files = list[tuple[str, bytes]]
 
 def skill_files(name: str = "read-invoices", text: str = "Look at the total first.", folder: str = "folder") -> Files:
     front = f"---\nname: {name}\ndescription: Reads invoices of suppliers.\n---\n{text}\n"
-    return [(f"{folder}/SKILL.md", front.encode()), (f"{folder}/scripts/sum.py", b"print(1)")]
+    return [(f"{folder}/SKILL.md", front.encode()), (f"{folder}/scripts/sum.py", b"print(1)"), (f"{folder}/empty", b"")]
 
 
 @proves("v1.skills.life")
