@@ -182,18 +182,22 @@ async def test_a_stale_worker_begins_no_second_session_and_commits_nothing(
 
 
 @proves("deployments.crash")
-@pytest.mark.parametrize("step", ["_send", "_queue"])
+@pytest.mark.parametrize("step", ["before sending", "after sending", "after the run"])
 async def test_a_run_goes_on_where_a_crash_has_left_it(
     context: RuntimeContext, project: str, clock: Time, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     await deploy(context, project)
     clock.now = next_time(clock.now)
 
-    async def crash(*_: Any) -> None:
+    send = running._send
+
+    async def crash(*arguments: Any) -> None:
+        if step == "after sending":
+            await send(*arguments)
         raise OSError("the process ended here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(running, step, crash)
+        patched.setattr(running, "_queue" if step == "after the run" else "_send", crash)
         with pytest.raises(OSError, match="ended here"):
             await work(context)
     clock.now += 60_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import stat
+import tracemalloc
 import zipfile
 
 import pytest
@@ -134,9 +135,16 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_whatever_it_declares() -
     lying = bomb.replace((64 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little"))
 
     assert len(bomb) < 1 << 20
-    for packed in (bomb, lying):
-        with pytest.raises(UsageProblem, match="archive"):
-            check_package([("skill.zip", packed)])
+    tracemalloc.start()
+    try:
+        for packed in (bomb, lying):
+            with pytest.raises(UsageProblem, match="archive"):
+                check_package([("skill.zip", packed)])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # It stopped at the limit, and did not unpack everything first.
+    assert peak < 4 * MAX_TOTAL
     with pytest.raises(UsageProblem, match=str(MAX_FILES)):
         check_package([("skill.zip", archive(*((f"a/{number}", b"") for number in range(MAX_FILES + 1))))])
 
