@@ -19,7 +19,7 @@ def _resource(path: str, size: int = 1) -> dict[str, object]:
     return {"id": "x", "type": "file", "content": {"mount_path": path, "size": size, "chunks": []}}
 
 
-@proves("resources.files.paths")
+@proves("session-files.paths")
 @pytest.mark.parametrize(
     "path",
     [
@@ -51,7 +51,7 @@ def test_a_path_elsewhere_or_above_is_refused(path: str) -> None:
         check_mount_path(path)
 
 
-@proves("resources.files.paths")
+@proves("session-files.paths")
 @given(st.sampled_from(["/workspace", UPLOADS, "/mnt", ""]), st.lists(_PART, max_size=5))
 def test_a_path_that_is_taken_stays_below_the_directory_of_uploads(top: str, parts: list[str]) -> None:
     path = "/".join([top, *parts])
@@ -65,7 +65,7 @@ def test_a_path_that_is_taken_stays_below_the_directory_of_uploads(top: str, par
     assert not path.startswith(("/workspace/agent/", "/workspace/project/", "/workspace/.openboa-runtime/"))
 
 
-@proves("resources.files.paths")
+@proves("session-files.paths")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -81,7 +81,7 @@ def test_two_files_cannot_be_in_each_others_place(first: str, second: str) -> No
     check_together([_resource("/workspace/a"), _resource("/workspace/ab"), _resource("/workspace/a.b")])
 
 
-@proves("resources.files.paths")
+@proves("session-files.paths")
 def test_the_number_and_the_size_of_all_files_are_limited() -> None:
     with pytest.raises(UsageProblem, match=str(MAX_RESOURCES)):
         check_together([_resource(f"/workspace/{number}") for number in range(MAX_RESOURCES + 1)])
@@ -89,7 +89,7 @@ def test_the_number_and_the_size_of_all_files_are_limited() -> None:
         check_together([_resource("/workspace/a", MAX_TOTAL), _resource("/workspace/b", 1)])
 
 
-@proves("v1.files.content")
+@proves("v1-files.content")
 @given(st.lists(st.binary(max_size=3 * CHUNK // 1000), max_size=8), st.integers(1, 2_000))
 def test_chunks_joined_are_the_content(parts: list[bytes], times: int) -> None:
     content = [part * times for part in parts][:3]
@@ -99,7 +99,7 @@ def test_chunks_joined_are_the_content(parts: list[bytes], times: int) -> None:
     assert all(len(chunk) == CHUNK for chunk in chunks[:-1])
 
 
-@proves("v1.files.names")
+@proves("v1-files.names")
 @given(st.text(max_size=80))
 def test_a_cleaned_name_is_a_single_harmless_component(name: str) -> None:
     cleaned = clean_name(name, "text/plain")

@@ -13,7 +13,7 @@ from tests.runtime.support import FakeSandboxes, open_context
 from tests.support import proves
 
 
-@proves("v1.files.expiry")
+@proves("v1-files.expiry")
 async def test_the_job_of_an_expired_file_erases_what_only_it_has(tmp_path: Path) -> None:
     now = [1_800_000_000_000]
     async with open_context(tmp_path, FakeSandboxes(), clock=lambda: now[0]) as context:

@@ -58,7 +58,7 @@ async def use(service: RuntimeService, session: str, tool: str, **arguments: Any
     return dict(outcome.output)
 
 
-@proves("resources.files.visible")
+@proves("session-files.visible")
 async def test_a_file_is_where_it_was_mounted_for_tools_and_for_commands(
     service: RuntimeService, session: str, tmp_path: Path
 ) -> None:
@@ -72,7 +72,7 @@ async def test_a_file_is_where_it_was_mounted_for_tools_and_for_commands(
     assert shown["output"]["stdout"] == "hello\n"
 
 
-@proves("resources.files.read-only")
+@proves("session-files.read-only")
 async def test_an_agent_cannot_change_a_file_that_was_mounted(service: RuntimeService, session: str, tmp_path: Path) -> None:
     await attach(service, session, tmp_path, "/workspace/data.csv", b"original")
 
@@ -85,7 +85,7 @@ async def test_an_agent_cannot_change_a_file_that_was_mounted(service: RuntimeSe
     assert not directory.joinpath("uploads", "new.txt").exists()
 
 
-@proves("resources.files.live")
+@proves("session-files.live")
 async def test_a_live_sandbox_sees_what_is_added_and_no_longer_what_is_removed(
     service: RuntimeService, session: str, tmp_path: Path
 ) -> None:
@@ -99,7 +99,7 @@ async def test_a_live_sandbox_sees_what_is_added_and_no_longer_what_is_removed(
     assert listed["output"]["stdout"].split() == [f"{UPLOADS}/second.txt"]
 
 
-@proves("resources.files.kept")
+@proves("session-files.kept")
 async def test_a_session_keeps_a_file_that_was_deleted_later(service: RuntimeService, session: str, tmp_path: Path) -> None:
     files = StoredFiles(service.context, str(tmp_path))
     file = await files.store("a.txt", "", [b"kept"], by="api")
@@ -111,7 +111,7 @@ async def test_a_session_keeps_a_file_that_was_deleted_later(service: RuntimeSer
     assert read["output"]["content"] == "kept"
 
 
-@proves("resources.files.links")
+@proves("session-files.links")
 async def test_no_link_of_the_agent_leads_a_file_out_of_the_workspace(
     service: RuntimeService, session: str, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ async def test_no_link_of_the_agent_leads_a_file_out_of_the_workspace(
     assert directory.joinpath("uploads", "workspace", "mine.txt").read_bytes() == b"x"
 
 
-@proves("resources.files.repeated")
+@proves("session-files.repeated")
 async def test_files_are_placed_once_and_again_after_a_crash(service: RuntimeService, session: str, tmp_path: Path) -> None:
     await attach(service, session, tmp_path, f"{UPLOADS}/a.txt", b"content")
     await build_spec(service.context, await service.load(session))

@@ -42,7 +42,7 @@ async def deploy(sdk: AsyncAnthropic, agent: Any, **more: Any) -> Any:
     return await sdk.beta.deployments.create(**{**body, **more})
 
 
-@proves("v1.deployments.life")
+@proves("v1-deployments.life")
 async def test_a_deployment_is_created_changed_paused_and_archived(sdk: AsyncAnthropic, agent: str) -> None:
     made = await deploy(sdk, agent, schedule=SCHEDULE, description="Daily", metadata={"team": "a", "x": "y"})
     deployments = sdk.beta.deployments
@@ -75,7 +75,7 @@ async def test_a_deployment_is_created_changed_paused_and_archived(sdk: AsyncAnt
         await deployments.run(made.id)
 
 
-@proves("v1.deployments.run")
+@proves("v1-deployments.run")
 async def test_a_run_begins_a_session_of_the_deployment(sdk: AsyncAnthropic, agent: str, application: Application) -> None:
     file = await sdk.beta.files.upload(file=("notes.txt", b"from the file"))
     message = {
@@ -109,7 +109,7 @@ async def test_a_run_begins_a_session_of_the_deployment(sdk: AsyncAnthropic, age
     assert (await sdk.beta.sessions.resources.list(run.session_id)).data[0].type == "file"
 
 
-@proves("v1.deployments.run")
+@proves("v1-deployments.run")
 async def test_a_repeated_run_with_the_same_key_begins_one_session(sdk: AsyncAnthropic, agent: str) -> None:
     made = await deploy(sdk, agent)
     headers = {"Idempotency-Key": "run with any: characters/."}
@@ -120,7 +120,7 @@ async def test_a_repeated_run_with_the_same_key_begins_one_session(sdk: AsyncAnt
     assert other.session_id != runs[0].session_id
 
 
-@proves("v1.deployments.scheduled")
+@proves("v1-deployments.scheduled")
 async def test_a_scheduled_run_is_listed_with_its_time(
     sdk: AsyncAnthropic, agent: str, application: Application, project: Path
 ) -> None:
@@ -146,7 +146,7 @@ async def test_a_scheduled_run_is_listed_with_its_time(
     assert found.updated_at == made.updated_at
 
 
-@proves("v1.deployments.failed")
+@proves("v1-deployments.failed")
 async def test_a_run_that_fails_says_why(sdk: AsyncAnthropic, agent: str) -> None:
     file = await sdk.beta.files.upload(file=("a", b"x"))
     made = await deploy(sdk, agent, resources=[{"type": "file", "file_id": file.id}])
@@ -163,7 +163,7 @@ async def test_a_run_that_fails_says_why(sdk: AsyncAnthropic, agent: str) -> Non
     assert [each.deployment_id for each in fine.data] == [good.id]
 
 
-@proves("v1.deployments.list")
+@proves("v1-deployments.list")
 async def test_deployments_and_runs_are_listed_in_pages_and_by_filters(sdk: AsyncAnthropic, agent: str) -> None:
     other = (await sdk.beta.agents.create(name="Other", model="scripted:test")).id
     made = [await deploy(sdk, agent, name=str(number)) for number in range(3)] + [await deploy(sdk, other)]
@@ -186,7 +186,7 @@ async def test_deployments_and_runs_are_listed_in_pages_and_by_filters(sdk: Asyn
         await ids(status="active", include_archived=True)
 
 
-@proves("v1.deployments.refused")
+@proves("v1-deployments.refused")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -216,7 +216,7 @@ async def test_a_wrong_deployment_is_refused_with_the_field(
     assert (await sdk.beta.deployments.list()).data == []
 
 
-@proves("v1.deployments.refused")
+@proves("v1-deployments.refused")
 async def test_what_a_deployment_refers_to_must_exist(sdk: AsyncAnthropic, agent: str) -> None:
     for changes in (
         {"agent": "agent_000000000000"},
@@ -234,7 +234,7 @@ def _image(file: str) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "file", "file_id": file}}
 
 
-@proves("v1.deployments.idempotency")
+@proves("v1-deployments.idempotency")
 async def test_a_repeated_creation_with_the_same_key_makes_one_deployment(sdk: AsyncAnthropic, agent: str) -> None:
     headers = {"Idempotency-Key": "deployment-1"}
     made = [await deploy(sdk, agent, schedule=SCHEDULE, extra_headers=headers) for _ in range(2)]
@@ -244,7 +244,7 @@ async def test_a_repeated_creation_with_the_same_key_makes_one_deployment(sdk: A
         await deploy(sdk, agent, name="Another", schedule=SCHEDULE, extra_headers=headers)
 
 
-@proves("v1.deployments.agents")
+@proves("v1-deployments.agents")
 async def test_an_agent_may_not_deploy_run_or_change_anything(sdk: AsyncAnthropic, url: str, agent: str) -> None:
     made = await deploy(sdk, agent)
     header = {"Fidelio-Agent": "s_0123456789ab.1"}
@@ -265,7 +265,7 @@ async def test_an_agent_may_not_deploy_run_or_change_anything(sdk: AsyncAnthropi
         assert (await deployments.retrieve(made.id)).id == made.id
 
 
-@proves("v1.deployments.project")
+@proves("v1-deployments.project")
 async def test_a_deployment_of_another_project_is_unknown(
     sdk: AsyncAnthropic, agent: str, application: Application, project: Path
 ) -> None:
@@ -280,7 +280,7 @@ async def test_a_deployment_of_another_project_is_unknown(
     assert [each.id async for each in sdk.beta.deployments.list()] == [own.id]
 
 
-@proves("v1.deployments.run", "v1.resources.begin")
+@proves("v1-deployments.run", "v1-resources.begin")
 async def test_a_session_of_a_deployment_has_its_memory_stores(sdk: AsyncAnthropic, agent: str) -> None:
     store = await sdk.beta.memory_stores.create(name="Preferences", description="What users like.")
     resource = {"type": "memory_store", "memory_store_id": store.id, "access": "read_only", "instructions": "Read first."}
@@ -299,7 +299,7 @@ async def test_a_session_of_a_deployment_has_its_memory_stores(sdk: AsyncAnthrop
     assert failed.error.type == "memory_store_archived_error"
 
 
-@proves("v1.deployments.shapes")
+@proves("v1-deployments.shapes")
 async def test_every_object_is_exactly_one_of_the_sdk(sdk: AsyncAnthropic, url: str, agent: str) -> None:
     file = await sdk.beta.files.upload(file=("a.txt", b"x"), expires_in_seconds=3600)
     front = b"---\nname: notes\ndescription: Takes notes.\n---\nText.\n"

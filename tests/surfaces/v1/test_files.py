@@ -20,7 +20,7 @@ from tests.support import proves
 from tests.surfaces.v1.conftest import KEY, TOKEN
 
 
-@proves("v1.files.content")
+@proves("v1-files.content")
 @pytest.mark.parametrize("size", [0, 1, CHUNK, 2 * CHUNK + 17])
 async def test_a_file_comes_back_byte_for_byte(sdk: AsyncAnthropic, size: int) -> None:
     content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
@@ -33,7 +33,7 @@ async def test_a_file_comes_back_byte_for_byte(sdk: AsyncAnthropic, size: int) -
     assert await sdk.beta.files.retrieve_metadata(file.id) == file
 
 
-@proves("v1.files.list")
+@proves("v1-files.list")
 async def test_files_are_listed_in_pages_newest_first(sdk: AsyncAnthropic) -> None:
     uploaded = [(await sdk.beta.files.upload(file=(f"{number}.txt", b"x"))).id for number in range(5)]
 
@@ -44,7 +44,7 @@ async def test_files_are_listed_in_pages_newest_first(sdk: AsyncAnthropic) -> No
     assert everything == uploaded[::-1]
 
 
-@proves("v1.files.list")
+@proves("v1-files.list")
 async def test_named_files_are_listed_without_those_that_are_unknown(sdk: AsyncAnthropic) -> None:
     first, second = [await sdk.beta.files.upload(file=(name, b"x")) for name in ("a", "b")]
 
@@ -56,7 +56,7 @@ async def test_named_files_are_listed_without_those_that_are_unknown(sdk: AsyncA
         await sdk.beta.files.list(ids=[first.id], limit=3)
 
 
-@proves("v1.files.list")
+@proves("v1-files.list")
 async def test_a_scope_lists_only_the_files_of_that_session(
     sdk: AsyncAnthropic, application: Application, project: Path
 ) -> None:
@@ -71,7 +71,7 @@ async def test_a_scope_lists_only_the_files_of_that_session(
     assert page.data[0].scope.id == "sesn_0123456789ab"
 
 
-@proves("v1.files.delete")
+@proves("v1-files.delete")
 async def test_a_deleted_file_is_not_found_and_its_content_is_erased(sdk: AsyncAnthropic, application: Application) -> None:
     file = await sdk.beta.files.upload(file=("secret.txt", b"very secret text"))
     kept = await sdk.beta.files.upload(file=("other.txt", b"something else"))
@@ -87,7 +87,7 @@ async def test_a_deleted_file_is_not_found_and_its_content_is_erased(sdk: AsyncA
     assert (await sdk.beta.files.retrieve_metadata(kept.id)).id == kept.id
 
 
-@proves("v1.files.project")
+@proves("v1-files.project")
 async def test_a_file_of_another_project_is_unknown(sdk: AsyncAnthropic, application: Application) -> None:
     service = await application.runtime()
     other = await StoredFiles(service.context, "/elsewhere").store("name-of-theirs.txt", "", [b"x"], by="api")
@@ -100,7 +100,7 @@ async def test_a_file_of_another_project_is_unknown(sdk: AsyncAnthropic, applica
     assert [file.id async for file in sdk.beta.files.list()] == []
 
 
-@proves("v1.files.names")
+@proves("v1-files.names")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -118,7 +118,7 @@ async def test_of_a_name_only_its_harmless_last_component_is_kept(sdk: AsyncAnth
     assert file.filename == expected
 
 
-@proves("v1.files.limit")
+@proves("v1-files.limit")
 async def test_an_upload_beyond_the_limit_is_refused_with_the_limit_and_nothing_is_stored(
     sdk: AsyncAnthropic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +134,7 @@ async def test_an_upload_beyond_the_limit_is_refused_with_the_limit_and_nothing_
     assert (await sdk.beta.files.list()).data == []
 
 
-@proves("v1.files.limit")
+@proves("v1-files.limit")
 async def test_a_body_that_hides_its_length_is_cut_off_at_the_limit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_api, "MAX_FILE", 1 << 20)
 
@@ -157,7 +157,7 @@ def _form(*parts: str, boundary: str = "b") -> bytes:
 _FILE = 'Content-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nx'
 
 
-@proves("v1.files.multipart")
+@proves("v1-files.multipart")
 @pytest.mark.parametrize(
     ("type_", "body", "words"),
     [
@@ -187,7 +187,7 @@ async def test_a_wrong_body_is_refused_with_what_is_wrong(url: str, type_: str, 
     assert listed.json() == {"data": [], "next_page": None}
 
 
-@proves("v1.files.expiry")
+@proves("v1-files.expiry")
 async def test_an_expired_file_cannot_be_read_and_is_erased_by_its_job(
     sdk: AsyncAnthropic, application: Application, project: Path
 ) -> None:
@@ -211,7 +211,7 @@ def _at(context: RuntimeContext, now: int) -> RuntimeContext:
     return replace(context, clock=lambda: now)
 
 
-@proves("v1.files.idempotency")
+@proves("v1-files.idempotency")
 async def test_a_repeated_upload_with_the_same_key_stores_one_file(sdk: AsyncAnthropic) -> None:
     headers = {"Idempotency-Key": "upload-1"}
     uploads = await asyncio.gather(*(sdk.beta.files.upload(file=("a.txt", b"same"), extra_headers=headers) for _ in range(3)))
@@ -221,7 +221,7 @@ async def test_a_repeated_upload_with_the_same_key_stores_one_file(sdk: AsyncAnt
         await sdk.beta.files.upload(file=("a.txt", b"different"), extra_headers=headers)
 
 
-@proves("v1.files.agents")
+@proves("v1-files.agents")
 async def test_an_agent_reads_files_but_neither_uploads_nor_deletes_them(sdk: AsyncAnthropic, url: str) -> None:
     file = await sdk.beta.files.upload(file=("a.txt", b"x"))
 

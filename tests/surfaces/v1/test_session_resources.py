@@ -31,7 +31,7 @@ async def session(application: Application, project: Path) -> str:
     return await begin(application, str(project))
 
 
-@proves("v1.resources.life")
+@proves("v1-resources.life")
 async def test_a_file_is_added_listed_read_and_removed(sdk: AsyncAnthropic, session: str) -> None:
     file = await sdk.beta.files.upload(file=("data.csv", b"a,b"))
     resources = sdk.beta.sessions.resources
@@ -53,7 +53,7 @@ async def test_a_file_is_added_listed_read_and_removed(sdk: AsyncAnthropic, sess
         await resources.retrieve(added.id, session_id=session)
 
 
-@proves("v1.resources.life")
+@proves("v1-resources.life")
 async def test_resources_are_listed_in_pages(sdk: AsyncAnthropic, session: str) -> None:
     file = await sdk.beta.files.upload(file=("a", b"x"))
     added = [
@@ -66,7 +66,7 @@ async def test_resources_are_listed_in_pages(sdk: AsyncAnthropic, session: str) 
     assert listed == added
 
 
-@proves("v1.resources.begin")
+@proves("v1-resources.begin")
 async def test_a_session_begins_with_resources(sdk: AsyncAnthropic, application: Application, project: Path) -> None:
     context = (await application.runtime()).context
     file = await StoredFiles(context, str(project)).store("a.txt", "", [b"text"], by="api")
@@ -80,7 +80,7 @@ async def test_a_session_begins_with_resources(sdk: AsyncAnthropic, application:
     assert await context.ledger.blob(file.content.chunks[0]) == b"text"
 
 
-@proves("v1.resources.refused")
+@proves("v1-resources.refused")
 async def test_what_is_not_offered_is_refused_with_what_to_do_instead(sdk: AsyncAnthropic, session: str) -> None:
     file = await sdk.beta.files.upload(file=("a", b"x"))
     added = await sdk.beta.sessions.resources.add(session, type="file", file_id=file.id)
@@ -100,7 +100,7 @@ async def test_what_is_not_offered_is_refused_with_what_to_do_instead(sdk: Async
         await sdk.beta.sessions.resources.add(session, type="file", file_id=file.id, extra_body={"surprise": 1})
 
 
-@proves("v1.resources.project")
+@proves("v1-resources.project")
 async def test_sessions_and_files_of_another_project_are_unknown(
     sdk: AsyncAnthropic, application: Application, session: str, tmp_path: Path
 ) -> None:
@@ -121,7 +121,7 @@ async def test_sessions_and_files_of_another_project_are_unknown(
         await sdk.beta.sessions.resources.list(own.id.replace("file_", "sesn_"))
 
 
-@proves("v1.files.agents")
+@proves("v1-files.agents")
 async def test_an_agent_cannot_change_what_a_session_has(sdk: AsyncAnthropic, url: str, session: str) -> None:
     file = await sdk.beta.files.upload(file=("a", b"x"))
     header = {"Fidelio-Agent": "s_0123456789ab.1"}

@@ -32,7 +32,7 @@ def skill_files(name: str = "read-invoices", text: str = "Look at the total firs
     return [(f"{folder}/SKILL.md", front.encode()), (f"{folder}/scripts/sum.py", b"print(1)"), (f"{folder}/empty", b"")]
 
 
-@proves("v1.skills.life")
+@proves("v1-skills.life")
 async def test_a_skill_is_created_listed_and_deleted(sdk: AsyncAnthropic) -> None:
     first = await sdk.beta.skills.create(files=skill_files(), display_name="Invoices")
     second = await sdk.beta.skills.create(files=skill_files("other"))
@@ -53,7 +53,7 @@ async def test_a_skill_is_created_listed_and_deleted(sdk: AsyncAnthropic) -> Non
         await sdk.beta.skills.list(source="nonsense")
 
 
-@proves("v1.skills.versions")
+@proves("v1-skills.versions")
 async def test_a_skill_has_versions_of_one_name(sdk: AsyncAnthropic) -> None:
     skill = await sdk.beta.skills.create(files=skill_files())
     versions = sdk.beta.skills.versions
@@ -75,7 +75,7 @@ async def test_a_skill_has_versions_of_one_name(sdk: AsyncAnthropic) -> None:
         await versions.delete(skill.latest_version_id, skill_id=skill.id)
 
 
-@proves("v1.skills.download")
+@proves("v1-skills.download")
 async def test_a_downloaded_version_has_every_file_and_can_be_uploaded_again(sdk: AsyncAnthropic) -> None:
     skill = await sdk.beta.skills.create(files=skill_files())
 
@@ -90,7 +90,7 @@ async def test_a_downloaded_version_has_every_file_and_can_be_uploaded_again(sdk
     assert copy.name == "read-invoices"
 
 
-@proves("v1.skills.refused")
+@proves("v1-skills.refused")
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -107,7 +107,7 @@ async def test_a_wrong_skill_is_refused_with_the_reason(sdk: AsyncAnthropic, fil
     assert (await sdk.beta.skills.list()).data == []
 
 
-@proves("v1.skills.refused")
+@proves("v1-skills.refused")
 async def test_a_skill_beyond_the_limit_is_refused_with_the_limit(sdk: AsyncAnthropic) -> None:
     with pytest.raises(APIStatusError) as raised:
         await sdk.beta.skills.create(files=[*skill_files(), ("folder/large", b"x" * (10 << 20))])
@@ -116,7 +116,7 @@ async def test_a_skill_beyond_the_limit_is_refused_with_the_limit(sdk: AsyncAnth
     assert str(8 << 20) in str(raised.value)
 
 
-@proves("v1.skills.idempotency")
+@proves("v1-skills.idempotency")
 async def test_a_repeated_creation_with_the_same_key_makes_one_skill(sdk: AsyncAnthropic) -> None:
     headers = {"Idempotency-Key": "skill-1"}
     made = await asyncio.gather(*(sdk.beta.skills.create(files=skill_files(), extra_headers=headers) for _ in range(3)))
@@ -126,7 +126,7 @@ async def test_a_repeated_creation_with_the_same_key_makes_one_skill(sdk: AsyncA
         await sdk.beta.skills.create(files=skill_files(text="Different."), extra_headers=headers)
 
 
-@proves("v1.skills.project")
+@proves("v1-skills.project")
 async def test_a_skill_of_another_project_is_unknown(sdk: AsyncAnthropic, application: Application) -> None:
     skills = UploadedSkills((await application.runtime()).context, "/elsewhere")
     theirs = await skills.create(check_package(skill_files("theirs")), "", by="api")
@@ -140,7 +140,7 @@ async def test_a_skill_of_another_project_is_unknown(sdk: AsyncAnthropic, applic
     assert [skill.id async for skill in sdk.beta.skills.list()] == [own.id]
 
 
-@proves("v1.skills.agents")
+@proves("v1-skills.agents")
 async def test_an_agent_may_neither_upload_nor_delete_skills(sdk: AsyncAnthropic, url: str) -> None:
     skill = await sdk.beta.skills.create(files=skill_files())
     header = {"Fidelio-Agent": "s_0123456789ab.1"}
@@ -163,7 +163,7 @@ async def make_agent(sdk: AsyncAnthropic, *skills: dict[str, Any]) -> Any:
     return await sdk.beta.agents.create(name="Helper", model="scripted:test", skills=chosen)
 
 
-@proves("v1.skills.resolve")
+@proves("v1-skills.resolve")
 async def test_the_skills_of_an_agent_are_pinned_to_versions(sdk: AsyncAnthropic) -> None:
     skill = await sdk.beta.skills.create(files=skill_files())
     newer = await sdk.beta.skills.versions.create(skill.id, files=skill_files(text="Second."))
@@ -184,7 +184,7 @@ async def test_the_skills_of_an_agent_are_pinned_to_versions(sdk: AsyncAnthropic
             await make_agent(sdk, *raw)
 
 
-@proves("v1.skills.used")
+@proves("v1-skills.used")
 async def test_an_agent_finds_reads_and_has_the_files_of_its_skills(
     sdk: AsyncAnthropic, application: Application, project: Path
 ) -> None:
@@ -210,7 +210,7 @@ async def test_an_agent_finds_reads_and_has_the_files_of_its_skills(
     assert "/mnt/skills/read-invoices" in (await prepare(service.context, loaded)).system
 
 
-@proves("v1.skills.used")
+@proves("v1-skills.used")
 async def test_a_deleted_skill_is_reported_and_ends_nothing(
     sdk: AsyncAnthropic, application: Application, project: Path
 ) -> None:
