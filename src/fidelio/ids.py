@@ -9,12 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from typing import NamedTuple
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 SESSION_PREFIX = "s_"
 # The letter of every byte: each stands for eight of them, so all are equally likely.
 _LETTERS = ALPHABET.encode() * 8
 _SHORT_HANDLE = re.compile(rf"s_[{ALPHABET}]{{12}}")
+_SHORT_TOKEN = re.compile(
+    rf"({_SHORT_HANDLE.pattern})\.([1-9][0-9]{{0,3}})\.(0|[1-9][0-9]{{0,8}})(?:\.(r_[{ALPHABET}]{{12}}))?"
+)
 
 
 def new_id(prefix: str, characters: int = 12) -> str:
@@ -32,6 +36,24 @@ def new_session_id() -> str:
 
 def is_short_handle(text: str) -> bool:
     return _SHORT_HANDLE.fullmatch(text) is not None
+
+
+class ShortToken(NamedTuple):
+    """The parts of the short form of a token: a session, the number of an agent in it, a visit, and perhaps a request."""
+
+    session: str
+    agent: int
+    visit: int
+    request: str = ""
+
+    def __str__(self) -> str:
+        return ".".join(str(part) for part in self if part != "")
+
+
+def parse_short_token(text: str) -> ShortToken | None:
+    """Parse the short form of a token, such as `s_0123456789ab.2.3`; None for any other text."""
+    match = _SHORT_TOKEN.fullmatch(text)
+    return ShortToken(match[1], int(match[2]), int(match[3]), match[4] or "") if match else None
 
 
 def run_id(session: str, number: int) -> str:

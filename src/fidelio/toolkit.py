@@ -202,6 +202,40 @@ def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
     return {**inlined, "$defs": definitions} if definitions else inlined
 
 
+# Bounds that a call is checked against, and that a model does not need in order to make one.
+_CHECKED_ONLY = frozenset({"minLength", "maxLength", "maxItems"})
+_NULL = {"type": "null"}
+
+
+def shorten_schema(schema: Any) -> Any:
+    """The schema as a model pays for it with each request: without null for what may be left out, and without size limits."""
+    if isinstance(schema, list):
+        return [shorten_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    short = {key: _shorten_value(key, value) for key, value in schema.items() if not _is_derivable(key, value)}
+    kinds = short.get("anyOf")
+    if isinstance(kinds, list) and _NULL in kinds and schema.get("default", _NULL) is None:
+        others = [kind for kind in kinds if kind != _NULL]
+        rest = {key: value for key, value in short.items() if key not in ("anyOf", "default")}
+        return {**rest, **(others[0] if len(others) == 1 else {"anyOf": others})}
+    return short
+
+
+def _shorten_value(key: str, value: Any) -> Any:
+    # The names below `properties` are those of parameters, not of the schema.
+    if key in ("properties", "$defs"):
+        left_out = ("title", "description") if key == "$defs" else ()
+        return {name: shorten_schema({k: v for k, v in about.items() if k not in left_out}) for name, about in value.items()}
+    return value if key == "default" else shorten_schema(value)
+
+
+def _is_derivable(key: str, value: Any) -> bool:
+    if key in ("maximum", "exclusiveMaximum"):
+        return bool(value > 1 << 30)
+    return key in _CHECKED_ONLY or (key == "required" and not value) or (key == "default" and value in ({}, []))
+
+
 def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any]) -> P:
     """Validate and convert the arguments of a call. Unknown arguments are ignored: clients for other versions send some."""
     try:
@@ -238,7 +272,7 @@ class Tool(msgspec.Struct, Generic[P], frozen=True):
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": input_schema(self.parameters),
+            "inputSchema": shorten_schema(input_schema(self.parameters)),
             "annotations": {
                 "readOnlyHint": self.read_only,
                 "destructiveHint": self.destructive,

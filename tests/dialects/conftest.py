@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -49,6 +50,13 @@ class ToolReply:
     def token(self) -> str:
         assert not self.is_error, self.text
         return str(self.meta["session_token"])
+
+    @property
+    def text_token(self) -> str:
+        """The token or handle in the text, which a model reads; it stands there once."""
+        found = re.findall(r'(?:session_token|checkpoint_handle)"?: ?"?([\w.-]+)', self.text)
+        assert len(found) == 1, self.text
+        return str(found[0])
 
     @property
     def warnings(self) -> list[str]:

@@ -72,7 +72,7 @@ async def test_a_checkpoint_is_presented_with_its_options_and_effects(play: Play
 
     for presented in (by_handle, by_token):
         assert "How shall we play?" in presented.text
-        assert "checkpoint_handle: f1." in presented.text
+        assert "checkpoint_handle: s_" in presented.text
         assert "transitionTo: bow" in presented.text
     assert "Either checkpoint_handle or session_token must be provided" in neither.text
 

@@ -337,13 +337,10 @@ def _end(record: Record, status: Status) -> Record:
 
 def _apply_called(record: Record, event: FoldableEvent) -> Record:
     body, last = event.body, record.last
-    if (
-        last is not None
-        and last.iteration
-        and not last.behind
-        and body.get("s") == "ok"
-        and body["name"] not in _ANSWERING_TOOLS
-    ):
+    if body.get("agent_number") == len(record.agents) + 1:
+        record = replace(record, agents=(*record.agents, body.get("aid", "")))
+    continues = body.get("s") == "ok" and body["name"] not in _ANSWERING_TOOLS
+    if continues and last is not None and last.iteration and not last.behind:
         # Any other successful call after an answer shows that the agent continued its work; the caller that answers is not it.
         record = _replace_last_answer(record, replace(last, behind=True))
     return replace(record, since=event.seq + 1) if body.get("closes") else record

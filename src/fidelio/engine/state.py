@@ -224,7 +224,8 @@ class Record(_Value, frozen=True):
     activity that an answer leads to. `outer` are the visits whose loops run through the current activity, the innermost last.
     `found_in` is the root that the definition was loaded from, empty in records written before that was stored. `loaded` maps
     the skills and resources that the session has loaded to the digests of their stored texts. `person`: only people answer the
-    checkpoints of this session, on every server.
+    checkpoints of this session, on every server. `agents` are those that made calls, in the order of their first call: the
+    short form of a token has the number of one.
     """
 
     seq: int = 0
@@ -257,6 +258,7 @@ class Record(_Value, frozen=True):
     unverified: bool = False
     claims_to_continue: str = ""
     reported: dict[str, ManifestSummary] = msgspec.field(default_factory=dict)
+    agents: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

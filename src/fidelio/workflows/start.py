@@ -107,14 +107,14 @@ class StartService:
         claims: Claims | None = None
         try:
             claims = self._unit.open_token(options.session_token)
-            return await self._inherit(options, claims)
+            return await self._inherit(options)
         except (BadToken, SessionNotFound) as problem:
             # A session that a genuine token names and the ledger knows was deleted on purpose: it must not be started again.
             if options.exact or (claims is not None and await self._find_session(claims.sid)):
                 raise
             return await self._start_unverified(options, problem)
 
-    async def _inherit(self, options: StartInput, claims: Claims) -> CallResult[StartResult]:
+    async def _inherit(self, options: StartInput) -> CallResult[StartResult]:
         """Continue a session, with the same agent or another. The record does not change, and open requests stay open."""
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[StartResult]:
@@ -123,7 +123,7 @@ class StartService:
             if options.parent_token:
                 parent = await self._unit.load_claims(self._open_parent_token(options.parent_token))
                 _refuse_other_parent(parent, call.record)
-            mismatches = [] if options.exact else _list_mismatches(options, claims, call.record)
+            mismatches = [] if options.exact else _list_mismatches(options, call.claims, call.record)
             definition = await load_definition(self._unit, call.session.id, call.record)
             started = StartResult(definition.workflow, inherited=True, warning=" ".join(mismatches))
             notes: tuple[Text, ...] = (*definition.warnings, *missing_activity_warnings(definition.workflow))

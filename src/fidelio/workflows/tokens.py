@@ -1,8 +1,9 @@
 """Session tokens, which open a record, and trace tokens, which commit to a range of its events.
 
 A session token contains the position of a session at the time it was made, and opens the current record. The same string serves
-as the checkpoint handle: then it contains the id of the request. The short handle (`s_…`) is only the id of a session and
-proves nothing; the policy of the server decides whether it is accepted.
+as the checkpoint handle: then it contains the id of the request. The short handle (`s_…`) is only the id of a session, and the
+short form (`s_….2.3`) names also an agent and a visit. Both prove nothing; the policy of the server decides whether they are
+accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from fidelio.clock import Clock
 from fidelio.engine.record import Record
 from fidelio.errors import BadToken
-from fidelio.ids import is_short_handle
+from fidelio.ids import ShortToken, is_short_handle, parse_short_token
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.packed import MAX_BYTES, PREFIX, PackedSeal
 from fidelio.tokens.seal import Seal, read_unverified
@@ -59,6 +60,12 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     # The checkpoints that were armed when the activity was entered, and the time of it.
     pcp: list[str] | None = None
     pcpt: int | None = None
+
+
+class ShortClaims(Claims, frozen=True, kw_only=True):
+    """The claims of the short form of a token. `agent` is the number of an agent; the record of the session has its name."""
+
+    agent: int
 
 
 class CarriedSession(msgspec.Struct, frozen=True):
@@ -139,6 +146,15 @@ class SessionTokens:
             claims["pcpt"] = record.armed[0].yielded_at // 1000
         return _seal_bounded(self._sessions, claims, LONGEST_TOKEN if record.visits or record.parent else LONGEST_FRESH)
 
+    def make_short(self, session: str, record: Record, *, agent: str, subject: TokenSubject | None = None) -> str:
+        """Make the short form of a session token; empty for a session or an agent that it cannot name."""
+        if not is_short_handle(session) or agent not in record.agents:
+            return ""
+        refers_to = subject or record.waiting
+        request = refers_to.request if refers_to is not None else ""
+        short = str(ShortToken(session, record.agents.index(agent) + 1, record.visit, request))
+        return short if parse_short_token(short) else ""
+
     def make_state(self, carried: Sequence[CarriedSession], *, agent: str) -> str:
         """Make a state token, which opens the last of these sessions and carries all of them."""
         session, record = carried[-1].session, carried[-1].record
@@ -160,9 +176,11 @@ class SessionTokens:
         return self._states.seal(content)
 
     def open(self, token: str) -> Claims:
-        """Return the claims of a genuine token or a short handle; raise `BadToken` for any other."""
+        """Return the claims of a genuine token, a short form or a short handle; raise `BadToken` for any other."""
         if is_short_handle(token):
             return Claims(sid=token)
+        if (short := parse_short_token(token)) is not None:
+            return ShortClaims(sid=short.session, agent=short.agent, vis=short.visit, req=short.request or None)
         if token.startswith(PREFIX):
             return _decode(self._states.open(token), StateClaims)
         return _convert_claims(self._sessions.open(token, now=self._clock()))

@@ -28,12 +28,12 @@ from fidelio.errors import (
     Text,
     WorkflowRefusal,
 )
-from fidelio.ids import is_short_handle
+from fidelio.ids import is_short_handle, parse_short_token
 from fidelio.ledger.model import Event, NewEvent, Session
 from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
-from fidelio.workflows.records import require_other_origin
-from fidelio.workflows.tokens import Claims, SessionTokens, StateClaims, TokenSubject
+from fidelio.workflows.records import complete_claims, require_other_origin
+from fidelio.workflows.tokens import Claims, SessionTokens, ShortClaims, StateClaims, TokenSubject
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Workflow
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # About the number of sessions that the agents of a server work on at once.
 CACHED_SESSIONS = 64
+# The agents of a session that have a number. Each costs a name in the record; the replies to others have the sealed token.
+MAX_AGENTS = 100
 
 
 class WorkflowCall(LoadedSession[Record], frozen=True):
@@ -86,6 +88,12 @@ class CallResult(msgspec.Struct, Generic[T], frozen=True):
     warnings: tuple[Text, ...]
     events: tuple[Event, ...]
     definition: DefinitionOrigin | None = None
+    short_token: str = ""
+
+    @property
+    def text_token(self) -> str:
+        """The token in the text of a reply, which a model reads and repeats: the short form where this server accepts it."""
+        return self.short_token or self.token
 
 
 def build_events(drafts: Iterable[EventDraft], actor: str) -> tuple[NewEvent, ...]:
@@ -133,7 +141,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
 
     def open_token(self, token: str) -> Claims:
         """Return the claims of a genuine token. A short handle proves nothing; the policy says whether it is accepted."""
-        if not self.policy.accepts_handles and is_short_handle(token):
+        if not self.policy.accepts_handles and (is_short_handle(token) or parse_short_token(token)):
             raise BadToken(
                 "This server does not accept short handles.", remedy="Pass the session_token that was returned last."
             )
@@ -167,7 +175,12 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         session = await self._load_session(claims)
         if claims.seq > session.last_seq:
             await require_other_origin(self.ledger, session, claims.seq)
-        return WorkflowCall(session, await self.load_record(session), claims, agent or claims.aid)
+        return await self._build_call(session, await self.load_record(session), claims, agent)
+
+    async def _build_call(self, session: Session, record: Record, claims: Claims, agent: str | None) -> WorkflowCall:
+        if isinstance(claims, ShortClaims):
+            claims = await complete_claims(self.ledger, claims, record)
+        return WorkflowCall(session, record, claims, agent or claims.aid)
 
     async def _load_session(self, claims: Claims) -> Session:
         try:
@@ -208,7 +221,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             entry = self.cache.pop(claims.sid, None)
             if entry is not None and entry.session.last_seq < claims.seq:
                 entry = None
-            cached = WorkflowCall(entry.session, entry.record, claims, agent or claims.aid) if entry is not None else None
+            cached = await self._build_call(entry.session, entry.record, claims, agent) if entry is not None else None
             return await self.run(load, decide, commit, cached=cached, refuse=refuse)
         finally:
             self.locks.release(claims.sid)
@@ -223,9 +236,17 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             whole = msgspec.structs.replace(decision, events=(*decision.events, call_event))
         done = await self.commit(call, whole)
         self._cache_session(done)
-        token = self.tokens.make(done.id, done.record, agent=call.agent, subject=decision.subject)
+        who = {"agent": call.agent, "subject": decision.subject}
         return CallResult(
-            decision.result, done.id, done.record, call.agent, token, decision.warnings, done.events, decision.definition
+            decision.result,
+            done.id,
+            done.record,
+            call.agent,
+            self.tokens.make(done.id, done.record, **who),
+            decision.warnings,
+            done.events,
+            decision.definition,
+            self.tokens.make_short(done.id, done.record, **who) if self.policy.accepts_handles else "",
         )
 
     def _cache_session(self, done: LoadedSession[Record]) -> None:
@@ -252,6 +273,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             "act": call.record.activity,
             "aid": call.agent,
         }
+        if call.agent not in call.record.agents and len(call.record.agents) < MAX_AGENTS:
+            body["agent_number"] = len(call.record.agents) + 1
         if error:
             body["err"] = error
         if warnings:
@@ -269,7 +292,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         """
         try:
             claims = self.open_token(token)
-            call = await self.load_claims(Claims(sid=session, aid=claims.aid) if session else claims)
+            call = await self.load_claims(claims)
+            call = await self.load_claims(Claims(sid=session, aid=call.agent)) if session else call
         except FidelioError:
             return
         await self._append_refusal(tool, call, error, self.clock())

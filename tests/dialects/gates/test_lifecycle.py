@@ -104,7 +104,7 @@ async def test_a_fresh_session_is_of_the_workflow_that_was_asked_for(play: Playe
     started = await play("start_session", workflow_id="score")
 
     about = {"id": "score", "version": "1.2.3", "title": "The score", "description": "One of everything."}
-    assert one_block(started) == {"workflow": about, "session_token": started.token}
+    assert one_block(started) == {"workflow": about, "session_token": started.text_token}
     assert (await play("start_session")).is_error
     empty = await play("start_session", workflow_id="score", session_token="")
     assert empty.is_error
@@ -124,7 +124,7 @@ async def test_the_workflow_is_read_as_a_summary_or_whole(play: Player) -> None:
     assert [activity["id"] for activity in one_block(whole)["activities"]] == ["tune", "play", "bow"]
     assert whole.json["activities"][0]["checkpoints"][1]["blocking"] is False
     assert whole.json["skills"] == ["conduct"]
-    assert whole.json["session_token"] == whole.token
+    assert whole.json["session_token"] == whole.text_token
 
 
 @proves("gates.read")

@@ -86,9 +86,10 @@ class _CallOutcome(msgspec.Struct, frozen=True):
 class _OtherSession(Exception):
     """The agent is currently in another session than the token names."""
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str, agent: str) -> None:
         super().__init__(session)
         self.session = session
+        self.agent = agent
 
 
 class _RequestNotOpen(Exception):
@@ -327,19 +328,19 @@ class NavigatorService:
             try:
                 return await self._unit.perform(tool, claims, decide_with_definition)
             except _OtherSession as other:
-                claims = Claims(sid=other.session, aid=claims.aid)
+                claims = Claims(sid=other.session, aid=other.agent)
         raise circular_wait_error()
 
     async def _require_current(self, call: WorkflowCall) -> None:
         """Raise if the agent is in another session: in a child that this session waits for, or in a parent that continues."""
         record = call.record
         if record.suspended_by and not record.ended:
-            raise _OtherSession(record.suspended_by)
+            raise _OtherSession(record.suspended_by, call.agent)
         if not record.ended or record.parent is None:
             return
         ended = await all_events(self._unit.ledger, record.parent.session, types=[CHILD_FINISHED])
         if any(event.body.get("session") == call.session.id for event in ended):
-            raise _OtherSession(record.parent.session)
+            raise _OtherSession(record.parent.session, call.agent)
 
     async def _build_reply(self, call_result: CallResult[_CallOutcome]) -> NavigatorReply:
         outcome, agent = call_result.result, call_result.agent
@@ -370,7 +371,7 @@ class NavigatorService:
             try:
                 await self._require_current(call)
             except _OtherSession as other:
-                claims = Claims(sid=other.session, aid=claims.aid)
+                claims = Claims(sid=other.session, aid=call.agent)
             else:
                 return call
         raise circular_wait_error()

@@ -240,7 +240,7 @@ def started_json(outcome: CallResult[StartResult]) -> dict[str, Any]:
     description = {"id": workflow.id, "version": workflow.version, "title": workflow.title, "description": workflow.description}
     flags = {name: True for name in ("inherited", "adopted", "recovered") if getattr(result, name)}
     warning = {"warning": result.warning} if result.warning else {}
-    return {"workflow": description, "session_token": outcome.token, **flags, **warning}
+    return {"workflow": description, "session_token": outcome.text_token, **flags, **warning}
 
 
 def trace_json(outcome: CallResult[Trace]) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def trace_json(outcome: CallResult[Trace]) -> dict[str, Any]:
     body: dict[str, Any] = {"traceId": outcome.session, "source": trace.source}
     if trace.source == "memory":
         body["tracing_enabled"] = True
-    body |= {"event_count": len(trace.events), "events": list(trace.events), "session_token": outcome.token}
+    body |= {"event_count": len(trace.events), "events": list(trace.events), "session_token": outcome.text_token}
     if trace.errors:
         body["token_errors"] = list(trace.errors)
     return {**body, **_rest_json(trace)}

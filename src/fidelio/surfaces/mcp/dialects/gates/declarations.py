@@ -19,15 +19,14 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "discover",
         "How to begin",
-        "Start here. Returns the server's name and version, the workflows that can be started, and the procedure. Needs no "
-        "token.",
+        "Start here: the workflows that can be started, and the procedure.",
         NoParameters,
         read_only=True,
     ),
     Tool(
         "list_workflows",
         "List workflows",
-        "Lists the workflows that can be started, each with id, title, version and description. Needs no token.",
+        "Lists the workflows; match the user's goal to one.",
         NoParameters,
         read_only=True,
     ),
@@ -35,31 +34,28 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "start_session",
         "Start or continue a session",
-        "Starts a session of a workflow, or continues one (session_token), as a worker or later. Returns the session_token "
-        "that every other tool needs.",
+        "Starts or continues a session. Returns the session_token: pass the newest, exactly as returned, to every other tool.",
         p.StartSession,
         output_schema=schemas.START_SESSION,
     ),
     Tool(
         "next_activity",
         "Enter an activity",
-        "Moves the session to an activity and returns its whole definition, or ends it with __terminal__. Its required "
-        "checkpoints become pending: answer each with respond_checkpoint before anything else. Report the steps of the "
-        "activity you leave in step_manifest. Entering the current activity shows it again and moves nothing.",
+        "Moves the session to an activity and returns its whole definition. Its required checkpoints become pending: answer "
+        "each first. Report the steps of the activity you leave in step_manifest.",
         NextActivity,
     ),
     Tool(
         "get_trace",
         "Read the trace",
-        "Returns the calls of this session, or those that the given trace_tokens commit to. Where `next` is there, more "
-        "follow. Works while checkpoints are pending, too.",
+        "Returns the calls of this session, or those of trace_tokens. With `next`, more follow.",
         GetTrace,
         read_only=True,
     ),
     Tool(
         "get_checkpoint",
         "Read a checkpoint",
-        "Returns a question with its options and their effects, to put to the user. Reading it moves nothing.",
+        "Returns a question with its options, to put to the user.",
         p.GetCheckpoint,
         read_only=True,
         output_schema=schemas.GET_CHECKPOINT,
@@ -67,9 +63,8 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "respond_checkpoint",
         "Answer a checkpoint",
-        "Answers one pending checkpoint: passes on the user's choice (option_id), or takes the default after its time "
-        "(auto_advance), or dismisses a conditional one (condition_not_met). Exactly one of the three. Never choose for "
-        "the user. An answer is given once. Returns what is still pending.",
+        "Passes on the user's choice. Exactly one of option_id, auto_advance and condition_not_met. Never choose for the user. "
+        "Returns what is still pending.",
         p.RespondCheckpoint,
         idempotent=True,
         output_schema=schemas.RESPOND_PENDING_CHECKPOINT,
@@ -77,32 +72,28 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_workflow",
         "Read the workflow",
-        "Returns the rules, the variables, who carries it out, initialActivity and the list of activities (summary), or "
-        "the full definition (summary=false). Held while a checkpoint is pending.",
+        "Returns rules, variables, who carries it out, initialActivity and activities.",
         p.GetWorkflow,
         read_only=True,
     ),
     Tool(
         "get_skills",
         "Read the workflow's skills",
-        "Returns the skills of the workflow as a whole, by id: how to conduct it. `_resources` name what to read with "
-        "get_resource.",
+        "Returns the skills of the whole workflow; `_resources` name what get_resource takes.",
         GetSkills,
         read_only=True,
     ),
     Tool(
         "get_skill",
         "Read the skill of a step",
-        "Returns the skill of a step of the current activity; `_resources` name what to read with get_resource. Held while "
-        "a checkpoint is pending.",
+        "Returns the skill of a step; `_resources` name what get_resource takes.",
         p.GetSkill,
         read_only=True,
     ),
     Tool(
         "get_resource",
         "Read a resource",
-        "Returns a resource by its number, such as 03, or workflow/03 for one of another workflow. Held while a checkpoint "
-        "is pending.",
+        "Returns a resource that a skill names.",
         p.GetResource,
         read_only=True,
     ),

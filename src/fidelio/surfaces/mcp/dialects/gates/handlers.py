@@ -106,7 +106,7 @@ def checkpoint_json(presented: PresentedCheckpoint) -> dict[str, Any]:
 
 def resolved_json(outcome: CallResult[ResolvedCheckpoint]) -> dict[str, Any]:
     remaining = [checkpoint.checkpoint for checkpoint in outcome.record.pending]
-    token = {"session_token": outcome.token, "remaining_checkpoints": remaining}
+    token = {"session_token": outcome.text_token, "remaining_checkpoints": remaining}
     return {"checkpoint_id": outcome.result.checkpoint, "resolved": True, **token, **resolution_json(outcome.result)}
 
 
@@ -172,7 +172,7 @@ class GatesDialect(Dialect):
     async def get_workflow(self, arguments: GetWorkflow, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow(arguments.session_token, gate=refuse_while_pending)
-        workflow, token = outcome.result.workflow, {"session_token": outcome.token}
+        workflow, token = outcome.result.workflow, {"session_token": outcome.text_token}
         text = self.texts.get_or_encode(workflow, _encode_definition)
         name = "workflow summary" if arguments.summary else "workflow"
         if digest := find_repeated(context, outcome, arguments, name, text):
@@ -190,8 +190,8 @@ class GatesDialect(Dialect):
         meta = {"trace_token": service.moves.make_trace_token(outcome), **transitions_json(workflow, record)}
         if activity is None:
             end = {"activity_id": arguments.activity_id, "name": "Completed", "status": record.status}
-            return render_document(context, {**end, "session_token": outcome.token}, outcome, **meta)
-        extra = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.token}
+            return render_document(context, {**end, "session_token": outcome.text_token}, outcome, **meta)
+        extra = {"pending_checkpoints": pending_json(workflow, record), "session_token": outcome.text_token}
         return self._render_definition(context, activity, extra, outcome, **meta)
 
     def _render_definition(
@@ -205,7 +205,7 @@ class GatesDialect(Dialect):
     async def get_checkpoint(self, arguments: GetCheckpoint, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.checkpoints.read(arguments.session_token, arguments.activity_id, arguments.checkpoint_id)
-        return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.token}, outcome)
+        return render_reply(context, {**checkpoint_json(outcome.result), "session_token": outcome.text_token}, outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         service = await self.app.workflows()
@@ -225,7 +225,7 @@ class GatesDialect(Dialect):
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=True, gate=allow_always)
         loaded = [skill for skill in outcome.result if skill.loaded is not None]
         skills = {skill.id: _render_skill(service.reads, skill, arguments, context, outcome) for skill in loaded}
-        body: dict[str, Any] = {"scope": "workflow", "skills": skills, "session_token": outcome.token}
+        body: dict[str, Any] = {"scope": "workflow", "skills": skills, "session_token": outcome.text_token}
         if failed_ids := [skill.id for skill in outcome.result if skill.loaded is None]:
             body["failed_skills"] = failed_ids
         return render_document(context, body, outcome)
@@ -234,7 +234,7 @@ class GatesDialect(Dialect):
         service = await self.app.workflows()
         outcome = await service.reads.skill(arguments.session_token, arguments.step_id, gate=refuse_while_pending)
         skill = _render_skill(service.reads, outcome.result, arguments, context, outcome)
-        return render_document(context, {"skill": skill, "session_token": outcome.token}, outcome)
+        return render_document(context, {"skill": skill, "session_token": outcome.text_token}, outcome)
 
     async def get_resource(self, arguments: GetResource, context: CallContext) -> Done:
         service = await self.app.workflows()
@@ -243,7 +243,7 @@ class GatesDialect(Dialect):
         digest = find_repeated(context, outcome, arguments, f"resource {found.reference}", found.content)
         content = repeated_json(digest) if digest else {"content": found.content}
         resource = {"index": found.reference, "id": found.id, "version": found.version, **content}
-        return render_document(context, {"resource": resource, "session_token": outcome.token}, outcome)
+        return render_document(context, {"resource": resource, "session_token": outcome.text_token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:
         service = await self.app.workflows()

@@ -15,7 +15,7 @@ ResumedToken = Annotated[
     str,
     Meta(
         min_length=1,
-        description="Continues this session, with its position and its pending checkpoints. For workers and for resuming.",
+        description="Continues this session instead.",
     ),
 ]
 
@@ -25,22 +25,18 @@ class StartSession(msgspec.Struct):
 
     workflow_id: Annotated[
         str,
-        Meta(min_length=1, description="The workflow; discover names them. With session_token: the workflow of that session."),
+        Meta(min_length=1, description="With session_token: the workflow of that session."),
     ]
     session_token: ResumedToken | msgspec.UnsetType = msgspec.UNSET
     agent_id: AgentId | msgspec.UnsetType = msgspec.UNSET
-    parent_session_token: Annotated[
-        str, Meta(description="Makes the fresh session a child of this one, for a workflow that the activity starts.")
-    ] = ""
+    parent_session_token: Annotated[str, Meta(description="Starts a child of this session.")] = ""
 
 
 class GetWorkflow(msgspec.Struct):
     """Parameters of get_workflow."""
 
     session_token: Token
-    summary: Annotated[
-        bool, Meta(description="true: rules, variables and the list of activities. false: the full definition.")
-    ] = True
+    summary: Annotated[bool, Meta(description="false: the full definition.")] = True
     full: Full = False
 
 
@@ -48,15 +44,15 @@ class GetCheckpoint(msgspec.Struct):
     """Parameters of get_checkpoint."""
 
     session_token: Token
-    activity_id: Annotated[Name, Meta(description="The activity that has the checkpoint. It need not be the current one.")]
-    checkpoint_id: Annotated[Name, Meta(description="The checkpoint.")]
+    activity_id: Annotated[Name, Meta(description="Not only the current one.")]
+    checkpoint_id: Name
 
 
 class RespondCheckpoint(msgspec.Struct):
     """Parameters of respond_checkpoint."""
 
     session_token: Token
-    checkpoint_id: Annotated[Name, Meta(description="One of the pending checkpoints.")]
+    checkpoint_id: Name
     option_id: OptionId = msgspec.UNSET
     auto_advance: AutoAdvance = False
     condition_not_met: ConditionNotMet = False
@@ -66,7 +62,7 @@ class GetSkill(msgspec.Struct):
     """Parameters of get_skill."""
 
     session_token: Token
-    step_id: Annotated[Name, Meta(description="A step of the current activity that names a skill.")]
+    step_id: Annotated[Name, Meta(description="Of the current activity.")]
     full: Full = False
 
 
@@ -74,7 +70,5 @@ class GetResource(msgspec.Struct):
     """Parameters of get_resource."""
 
     session_token: Token
-    resource_index: Annotated[
-        str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
-    ]
+    resource_index: Annotated[str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03.")]
     full: Full = False

@@ -19,31 +19,29 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "nav_start",
         "Start a workflow",
-        "Starts a workflow and returns where you are (position), which actions are required, optional or blocked "
-        "(availableActions), the checkpoint to answer, if there is one, and the state that the next call needs.",
+        "Starts a workflow. Returns position, availableActions (required, optional, blocked), the checkpoint to answer, and "
+        "the state: pass the newest, exactly as returned, to the next call.",
         p.NavStart,
     ),
     Tool(
         "nav_situation",
         "Where the workflow stands",
-        "Returns the same for a saved state, as it is now. Use it to come back to a workflow. Changes nothing.",
+        "Returns the same for a saved state, as it is now.",
         p.StateReference,
         read_only=True,
     ),
     Tool(
         "nav_action",
         "Do what is possible",
-        "Makes one of the moves that the last reply offers: complete_step (step_id) after you have done the step, "
-        "respond_to_checkpoint (checkpoint_id, option_id) with the user's choice, transition (activity_id), advance_loop "
-        "(loop_id, loop_items), get_resource (index). Anything else is refused with the reason and changes nothing. An "
-        "answer that comes before wait_ms have passed is too fast to be the user's.",
+        "Makes a move that the last reply offers: complete_step (step_id) after you did it, respond_to_checkpoint "
+        "(checkpoint_id, option_id) with the user's choice, not before wait_ms, transition (activity_id), advance_loop "
+        "(loop_id, loop_items), get_resource (index).",
         p.NavAction,
     ),
     Tool(
         "nav_checkpoint",
         "Read the checkpoint",
-        "Returns the checkpoint that has to be answered before anything else goes on, with its options, to put to the "
-        "user; or that there is none.",
+        "Returns the checkpoint to answer first, with its options, to put to the user.",
         p.StateReference,
         read_only=True,
         output_schema=schemas.NAV_CHECKPOINT,
@@ -51,35 +49,35 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "list_workflows",
         "List workflows",
-        "Lists the workflows that can be started, each with id, title, version and description.",
+        "Lists the workflows that can be started.",
         NoParameters,
         read_only=True,
     ),
     Tool(
         "get_workflow",
         "Read a workflow",
-        "Returns a workflow whole, with all its activities. Large: nav_start leads you through it without reading it.",
+        "Returns a whole workflow. Large: nav_start leads through it without reading it.",
         p.WorkflowReference,
         read_only=True,
     ),
     Tool(
         "get_workflow_activity",
         "Read an activity of a workflow",
-        "Returns one activity: steps, checkpoints, loops, decisions, transitions, rules and skills.",
+        "Returns one activity.",
         p.GetWorkflowActivity,
         read_only=True,
     ),
     Tool(
         "get_checkpoint",
         "Read a checkpoint of an activity",
-        "Returns a checkpoint with its options and their effects, whether or not it is to be answered now.",
+        "Returns a checkpoint, to be answered now or not.",
         p.GetCheckpoint,
         read_only=True,
     ),
     Tool(
         "validate_transition",
         "Check a transition",
-        "Says whether the definition has a transition from one activity to another, and why not.",
+        "Says whether there is such a transition.",
         p.ValidateTransition,
         read_only=True,
         output_schema=schemas.VALIDATE_TRANSITION,
@@ -88,35 +86,35 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_activities",
         "Find an activity",
-        "Start here. Lists the activities of all workflows by the problem they solve, with phrases of users to match.",
+        "Start here: the activities of all workflows, with phrases of users to match.",
         NoParameters,
         read_only=True,
     ),
     Tool(
         "get_activity",
         "Read an activity",
-        "Returns an activity by its id, whichever workflow it is in, and what to read next.",
+        "Returns an activity of any workflow.",
         p.GetActivity,
         read_only=True,
     ),
     Tool(
         "get_skills",
         "Find a skill",
-        "Lists all skills with what they are for: those for every workflow, and those of each.",
+        "Lists all skills with what they are for.",
         NoParameters,
         read_only=True,
     ),
     Tool(
         "list_skills",
         "List skills",
-        "Lists the skills for every workflow and, with workflow_id, those of that workflow.",
+        "Lists the universal skills and those of a workflow.",
         p.ListSkills,
         read_only=True,
     ),
     Tool(
         "get_skill",
         "Read a skill",
-        "Returns a skill: of the workflow if it has one of that name, else the universal one.",
+        "Returns a skill of the workflow, else the universal one.",
         p.GetSkill,
         read_only=True,
     ),
@@ -151,7 +149,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "discover_resources",
         "See what there is",
-        "Summarises workflows, activities, skills, resources and templates, each with the tool that serves it.",
+        "Summarises what there is, with the tool that serves it.",
         NoParameters,
         read_only=True,
     ),

@@ -16,7 +16,7 @@ INSTRUCTIONS = (
 HEALTH_CHECK = Tool(
     "health_check",
     "Check the server",
-    "Returns the server's state, version, number of workflows and uptime. Needs no token.",
+    "Returns the server's state and version.",
     p.NoParameters,
     read_only=True,
     output_schema=schemas.HEALTH_CHECK,
@@ -25,16 +25,14 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "discover",
         "How to begin",
-        "Start here. Returns the server's name and version and the procedure for starting a session and following a "
-        "workflow. Needs no token.",
+        "Start here: how to start a session and follow a workflow.",
         p.NoParameters,
         read_only=True,
     ),
     Tool(
         "list_workflows",
         "List workflows",
-        "Lists the workflows that can be started, each with id, title, version and tags. Match the user's goal to one. "
-        "Needs no token.",
+        "Lists the workflows; match the user's goal to one.",
         p.NoParameters,
         read_only=True,
     ),
@@ -42,16 +40,14 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "start_session",
         "Start or continue a session",
-        "Starts a session of a workflow (default: meta), continues one (session_token) or starts a child of one "
-        "(parent_session_token). Returns the session_token that every other tool needs.",
+        "Starts or continues a session. Returns the session_token: pass the newest, exactly as returned, to every other tool.",
         p.StartSession,
         output_schema=schemas.START_SESSION,
     ),
     Tool(
         "get_workflow_status",
         "Where the session stands",
-        "Returns status (active, blocked, completed, cancelled), current and completed activities, variables, the "
-        "checkpoint that waits, and every transition with whether it holds now. Works while a checkpoint waits, too.",
+        "Returns status, activities, variables, the checkpoint that waits, and every transition with whether it holds.",
         p.TokenReference,
         read_only=True,
         output_schema=schemas.GET_WORKFLOW_STATUS,
@@ -59,32 +55,29 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "next_activity",
         "Enter an activity",
-        "Moves the session to an activity, or to its end with __terminal__, and checks the move. Report the steps of the "
-        "activity you leave in step_manifest. Returns only id and name; read the activity with get_activity.",
+        "Moves the session to an activity and checks the move. Report the steps of the activity you leave in step_manifest. "
+        "Read the new one with get_activity.",
         p.NextActivity,
         output_schema=schemas.NEXT_ACTIVITY,
     ),
     Tool(
         "get_trace",
         "Read the trace",
-        "Returns the calls of this session, or those that the given trace_tokens commit to. Where `next` is "
-        "there, more follow.",
+        "Returns the calls of this session, or those of trace_tokens. With `next`, more follow.",
         p.GetTrace,
         read_only=True,
     ),
     Tool(
         "yield_checkpoint",
         "Stop at a checkpoint",
-        "For the worker: stops the session at a checkpoint of the current activity until it is answered. Returns the "
-        "checkpoint_handle to give to the orchestrator.",
+        "Stops the session at a checkpoint until it is answered. Returns the checkpoint_handle for the orchestrator.",
         p.YieldCheckpoint,
         output_schema=schemas.YIELD_CHECKPOINT,
     ),
     Tool(
         "resume_checkpoint",
         "Go on after a checkpoint",
-        "For the worker: reads the answer and continues. Returns the option, its effect and the changed variables. "
-        "An error while the checkpoint still waits.",
+        "Reads the answer and continues: option, effect, changed variables. An error while it waits.",
         p.ResumeCheckpoint,
         idempotent=True,
         output_schema=schemas.RESUME_CHECKPOINT,
@@ -92,17 +85,14 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "present_checkpoint",
         "Read a checkpoint",
-        "For the orchestrator: returns the question behind a checkpoint_handle, with its options and their effects, to "
-        "put to the user.",
+        "Returns the question and its options, to put to the user.",
         p.PresentCheckpoint,
         read_only=True,
     ),
     Tool(
         "respond_checkpoint",
         "Answer a checkpoint",
-        "For the orchestrator: passes on the user's choice (option_id), or takes the default after its time "
-        "(auto_advance), or dismisses a conditional checkpoint (condition_not_met). Exactly one of the three. Never choose "
-        "for the user. An answer is given once.",
+        "Passes on the user's choice. Exactly one of option_id, auto_advance and condition_not_met. Never choose for the user.",
         p.RespondCheckpoint,
         idempotent=True,
         output_schema=schemas.RESPOND_CHECKPOINT,
@@ -110,37 +100,35 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_workflow",
         "Read the workflow",
-        "Returns the workflow's primary skill, a line ---, and the workflow: rules, variables, initialActivity and the "
-        "list of activities (summary), or the whole file (summary=false).",
+        "Returns the workflow's primary skill, a line ---, and its rules, variables, initialActivity and activities.",
         p.GetWorkflow,
         read_only=True,
     ),
     Tool(
         "get_activity",
         "Read the activity",
-        "For the worker: returns the whole definition of the current activity: steps, checkpoints, loops, decisions, "
-        "transitions, rules and skills.",
+        "Returns the whole current activity: steps, checkpoints, loops, transitions, rules.",
         p.TokenReference,
         read_only=True,
     ),
     Tool(
         "get_skills",
         "Read the workflow's skill",
-        "Returns the workflow's primary skill: how to conduct it.",
+        "Returns the workflow's primary skill.",
         p.GetSkills,
         read_only=True,
     ),
     Tool(
         "get_skill",
         "Read a skill",
-        "Returns the skill of a step (step_id), else the activity's primary skill, else the workflow's.",
+        "Returns the skill of a step, else of the activity, else of the workflow.",
         p.GetSkill,
         read_only=True,
     ),
     Tool(
         "get_resource",
         "Read a resource",
-        "Returns a resource by its number, such as 03, or workflow/03 for one of another workflow.",
+        "Returns a resource that a skill names.",
         p.GetResource,
         read_only=True,
     ),

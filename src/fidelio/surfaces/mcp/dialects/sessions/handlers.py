@@ -79,7 +79,7 @@ def render_document(context: CallContext, text: str, outcome: CallResult[Any], *
 
 def add_header(outcome: CallResult[Any], text: str, *header_lines: str) -> str:
     """Put header lines and an empty line before the text."""
-    return "\n".join([*header_lines, f"session_token: {outcome.token}", "", text])
+    return "\n".join([*header_lines, f"session_token: {outcome.text_token}", "", text])
 
 
 def _repeated_lines(skill: SkillText, digest: str) -> list[str]:
@@ -94,7 +94,7 @@ def resolved_json(resolved: ResolvedCheckpoint, handle: str) -> dict[str, Any]:
 
 def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -> dict[str, Any]:
     yielded = outcome.result
-    body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.token}
+    body = {"status": "yielded", "checkpoint_id": yielded.checkpoint, "checkpoint_handle": outcome.text_token}
     if yielded.answer is not None:
         answer = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
@@ -161,7 +161,7 @@ class SessionsDialect(Dialect):
             "variables": record.variables,
             "open_checkpoint": record.waiting.checkpoint if record.waiting else None,
             **(transitions_json(workflow, record) if workflow is not None else {"transitions": []}),
-            "session_token": outcome.token,
+            "session_token": outcome.text_token,
         }
         if record.armed:
             body["pending_checkpoints"] = [checkpoint.checkpoint for checkpoint in record.pending]
@@ -196,7 +196,7 @@ class SessionsDialect(Dialect):
             text = encode_toon({"id": workflow.id, "version": workflow.version, "digest": digest, "unchanged": UNCHANGED})
         if not arguments.summary:
             return add_header(outcome, text)
-        extra = add_warnings(context, {}, outcome) | {"session_token": outcome.token}
+        extra = add_warnings(context, {}, outcome) | {"session_token": outcome.text_token}
         return f"{text}\n{encode_toon(extra)}"
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:
@@ -207,7 +207,7 @@ class SessionsDialect(Dialect):
         name, title = (activity.id, activity.name) if activity is not None else (arguments.activity_id, "Completed")
         body = {"activity_id": name, "name": title}
         transitions = transitions_json(outcome.result.workflow, outcome.record)
-        more = {"status": outcome.record.status, **transitions, "session_token": outcome.token}
+        more = {"status": outcome.record.status, **transitions, "session_token": outcome.text_token}
         return render_reply(
             context, {**body, **more}, outcome, trace_token=service.moves.make_trace_token(outcome), **transitions
         )
@@ -237,7 +237,7 @@ class SessionsDialect(Dialect):
             "checkpoint_id": answer.checkpoint,
             **answer_json(answer),
             "variables": answer.effect.get("setVariable", {}),
-            "session_token": outcome.token,
+            "session_token": outcome.text_token,
         }
         return render_reply(context, body, outcome)
 
@@ -251,7 +251,7 @@ class SessionsDialect(Dialect):
             body["answered_by"] = "person"
         if presented.answer is not None:
             body["answer"] = answer_json(presented.answer)
-        return render_document(context, encode_toon({**body, "checkpoint_handle": outcome.token}), outcome)
+        return render_document(context, encode_toon({**body, "checkpoint_handle": outcome.text_token}), outcome)
 
     async def respond_checkpoint(self, arguments: RespondCheckpoint, context: CallContext) -> Outcome:
         service = await self.app.workflows()
@@ -261,13 +261,13 @@ class SessionsDialect(Dialect):
             outcome = await service.checkpoints.respond(_find_handle(arguments), choice, elicited=context.person_requests)
         except PersonNeeded as needed:
             return await self.ask_person(context, needed, "respond_checkpoint", _find_handle(arguments))
-        return render_reply(context, resolved_json(outcome.result, outcome.token), outcome)
+        return render_reply(context, resolved_json(outcome.result, outcome.text_token), outcome)
 
     async def get_skills(self, arguments: GetSkills, context: CallContext) -> Done:
         service = await self.app.workflows()
         outcome = await service.reads.workflow_skills(arguments.session_token, supporting=False)
         skill = outcome.result[0] if outcome.result else None
-        head = ["scope: workflow", f"session_token: {outcome.token}"]
+        head = ["scope: workflow", f"session_token: {outcome.text_token}"]
         if skill is not None and not skill.text:
             head.append(f"failed_skills: {skill.id}")
         body = [""]
@@ -281,7 +281,7 @@ class SessionsDialect(Dialect):
         outcome = await service.reads.skill(arguments.session_token, none_if_unset(arguments.step_id))
         skill = outcome.result
         if digest := find_repeated(context, outcome, arguments, skill_key(skill), skill.text):
-            lines = [f"session_token: {outcome.token}", *_repeated_lines(skill, digest)]
+            lines = [f"session_token: {outcome.text_token}", *_repeated_lines(skill, digest)]
             return render_document(context, "\n".join(lines), outcome)
         return render_document(context, add_header(outcome, skill.text), outcome)
 

@@ -9,14 +9,15 @@ from msgspec import Meta
 
 # An entry is needed for each step of each iteration of a loop. The limits of the transports bound the bytes.
 MAX_MANIFEST_ENTRIES = 2_000
-Token = Annotated[str, Meta(min_length=1, description="The newest session_token, exactly as it was returned.")]
+# Without a description: thirteen tools take it, and start_session says what it is.
+Token = Annotated[str, Meta(min_length=1)]
 Variables = Annotated[
     dict[str, Any],
-    Meta(description="Variables of the workflow that you found out meanwhile, by name. They are recorded with your agent_id."),
+    Meta(description="What you found out, by name."),
 ]
 
 
-AgentId = Annotated[str, Meta(max_length=48, description="Who is calling, such as orchestrator or worker-1.")]
+AgentId = Annotated[str, Meta(max_length=48, description="Such as worker-1.")]
 
 
 class NoParameters(msgspec.Struct):
@@ -26,19 +27,13 @@ class NoParameters(msgspec.Struct):
 class StartSession(msgspec.Struct):
     """Parameters of start_session."""
 
-    workflow_id: Annotated[
-        str, Meta(description="The workflow of a fresh session; list_workflows names them. Default: meta.")
-    ] = ""
-    parent_session_token: Annotated[
-        str, Meta(description="Makes the fresh session a child of this one. A token that is not genuine is an error.")
-    ] = ""
-    session_token: Annotated[
-        str, Meta(description="Continues this session instead; the workflow is the token's. For workers and for resuming.")
-    ] = ""
+    workflow_id: Annotated[str, Meta(description="Default: meta.")] = ""
+    parent_session_token: Annotated[str, Meta(description="Starts a child of this session.")] = ""
+    session_token: Annotated[str, Meta(description="Continues this session instead.")] = ""
     agent_id: AgentId = "orchestrator"
     fidelity: Annotated[
         Literal["advise", "enforce"] | msgspec.UnsetType,
-        Meta(description="enforce refuses what advise only warns of. The strictest of server, workflow and session counts."),
+        Meta(description="The stricter counts."),
     ] = msgspec.UNSET
 
 
@@ -48,7 +43,7 @@ class TokenReference(msgspec.Struct):
     session_token: Token
 
 
-Full = Annotated[bool, Meta(description="true: the whole text, also if you got it before on this connection.")]
+Full = Annotated[bool, Meta(description="true: send it again.")]
 
 
 class GetSkills(msgspec.Struct):
@@ -62,9 +57,7 @@ class GetWorkflow(msgspec.Struct):
     """Parameters of get_workflow."""
 
     session_token: Token
-    summary: Annotated[bool, Meta(description="true: rules, variables and the list of activities. false: the whole file.")] = (
-        True
-    )
+    summary: Annotated[bool, Meta(description="false: the whole file.")] = True
     full: Full = False
 
 
@@ -72,19 +65,15 @@ class StepEntry(msgspec.Struct):
     """A completed step."""
 
     step_id: Annotated[str, Meta(max_length=256)]
-    output: Annotated[str, Meta(max_length=10_000, description="What came of it, in a sentence.")]
+    output: Annotated[str, Meta(max_length=10_000, description="What came of it.")]
     iteration: (
         Annotated[
             int,
-            Meta(
-                ge=1, lt=1 << 31, description="For a step of a loop: its iteration, from 1. One entry per step and iteration."
-            ),
+            Meta(ge=1, lt=1 << 31, description="In a loop: its number, from 1."),
         ]
         | None
     ) = None
-    item: Annotated[
-        Any, Meta(description="For a step of a forEach loop, instead of iteration: the item of the list, as it is on record.")
-    ] = msgspec.UNSET
+    item: Annotated[Any, Meta(description="In a forEach loop, instead of iteration: the item.")] = msgspec.UNSET
 
 
 class ActivityEntry(msgspec.Struct):
@@ -104,20 +93,20 @@ class NextActivity(msgspec.Struct):
         Meta(
             min_length=1,
             max_length=256,
-            description="The activity to enter: initialActivity first, then a target of the transitions; __terminal__ ends.",
+            description="initialActivity first, then a target of the transitions; __terminal__ ends.",
         ),
     ]
     transition_condition: Annotated[
         str | msgspec.UnsetType,
-        Meta(description="The condition that led there, as the definition writes it, or `default`. It is checked."),
+        Meta(description="As the definition writes it, or `default`."),
     ] = msgspec.UNSET
     step_manifest: Annotated[
         Annotated[list[StepEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
-        Meta(description="The steps of the activity you leave, in order, with their output; those of loops with iteration."),
+        Meta(description="The steps of the activity you leave, in order; one entry per loop iteration."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
         Annotated[list[ActivityEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
-        Meta(description="The activities completed so far, with their outcome."),
+        Meta(description="The activities completed so far."),
     ] = msgspec.UNSET
     variables: Variables = {}
 
@@ -126,7 +115,7 @@ class YieldCheckpoint(msgspec.Struct):
     """Parameters of yield_checkpoint."""
 
     session_token: Token
-    checkpoint_id: Annotated[str, Meta(min_length=1, max_length=256, description="A checkpoint of the current activity.")]
+    checkpoint_id: Annotated[str, Meta(min_length=1, max_length=256)]
     variables: Variables = {}
 
 
@@ -137,10 +126,8 @@ class ResumeCheckpoint(msgspec.Struct):
     variables: Variables = {}
 
 
-Handle = Annotated[str, Meta(description="The checkpoint_handle that yield_checkpoint returned (preferred).")]
-FallbackToken = Annotated[
-    str, Meta(description="The session_token, when there is no handle. Either this or checkpoint_handle.")
-]
+Handle = Annotated[str, Meta(description="From yield_checkpoint.")]
+FallbackToken = Annotated[str, Meta(description="If there is no handle.")]
 
 
 class PresentCheckpoint(msgspec.Struct):
@@ -152,12 +139,10 @@ class PresentCheckpoint(msgspec.Struct):
 
 OptionId = Annotated[
     str | msgspec.UnsetType,
-    Meta(description="The option that the user chose. Pass exactly one of option_id, auto_advance and condition_not_met."),
+    Meta(description="The option that the user chose."),
 ]
-AutoAdvance = Annotated[
-    bool, Meta(description="true takes the default option of a non-blocking checkpoint once its time has run out.")
-]
-ConditionNotMet = Annotated[bool, Meta(description="true dismisses a conditional checkpoint whose condition does not hold.")]
+AutoAdvance = Annotated[bool, Meta(description="true: the default option, after its time.")]
+ConditionNotMet = Annotated[bool, Meta(description="true: its condition does not hold.")]
 
 
 class RespondCheckpoint(msgspec.Struct):
@@ -176,7 +161,7 @@ class GetSkill(msgspec.Struct):
     session_token: Token
     step_id: Annotated[
         str | msgspec.UnsetType,
-        Meta(description="A step of the current activity that names a skill. Without it: the activity's primary skill."),
+        Meta(description="Of the current activity."),
     ] = msgspec.UNSET
     full: Full = False
 
@@ -185,9 +170,7 @@ class GetResource(msgspec.Struct):
     """Parameters of get_resource."""
 
     session_token: Token
-    resource_id: Annotated[
-        str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03 for one of another workflow.")
-    ]
+    resource_id: Annotated[str, Meta(min_length=1, max_length=512, description="A number such as 03, or workflow/03.")]
     full: Full = False
 
 
@@ -197,8 +180,6 @@ class GetTrace(msgspec.Struct):
     session_token: Token
     trace_tokens: Annotated[
         list[str],
-        Meta(max_length=1000, description="The trace_tokens of next_activity. Without them: all calls of the session."),
+        Meta(max_length=1000),
     ] = []
-    after: Annotated[
-        int, Meta(ge=0, lt=1 << 53, description="Goes on with a long trace: what the reply before gave as `next`.")
-    ] = 0
+    after: Annotated[int, Meta(ge=0, lt=1 << 53, description="From `next` of the last reply.")] = 0

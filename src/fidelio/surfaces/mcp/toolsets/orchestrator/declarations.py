@@ -76,8 +76,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "list_agent_blueprints",
         "List agent blueprints",
-        "Lists the agent blueprints that sessions can be started from, each with name, description and what the agent may "
-        "do without asking.",
+        "Lists what agent sessions can be started from, and what each agent may do without asking.",
         p.ListBlueprints,
         read_only=True,
         idempotent=True,
@@ -88,7 +87,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "list_agent_sessions",
         "List agent sessions",
-        "Lists agent sessions, newest first, each with name, id, project directory and status.",
+        "Lists agent sessions, newest first, with their status.",
         p.ListSessions,
         read_only=True,
         idempotent=True,
@@ -97,9 +96,8 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "start_agent_session",
         "Start an agent session",
-        "Starts a new agent session that begins to work at once, and returns its result. With async true it returns at "
-        "once and the agent works in the background. A call that takes too long for clients returns status running "
-        "instead; the work goes on.",
+        "Starts a new agent session and returns its result; with async, or when it takes too long for clients, status "
+        "running while the work goes on.",
         p.StartAgentSession,
         open_world=True,
         output_schema=_RESULT_OR_MESSAGE,
@@ -107,7 +105,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "resume_agent_session",
         "Resume an agent session",
-        "Continues an agent session that has finished: the agent still knows what was said and done before.",
+        "Continues a finished agent session: the agent still knows what was said and done.",
         p.ResumeAgentSession,
         open_world=True,
         output_schema=_RESULT_OR_MESSAGE,
@@ -124,8 +122,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_agent_session_status",
         "Status of an agent session",
-        "Returns status running, finished or not_existent, and behind it the state, the reason, what the agent did last "
-        "and what it has used. wait_seconds waits for a change.",
+        "Returns status running, finished or not_existent, the state, the reason, what the agent did last and has used.",
         p.GetStatus,
         read_only=True,
         idempotent=True,
@@ -134,8 +131,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_agent_session_result",
         "Result of an agent session",
-        "Returns the result of a finished agent session, a part at a time when it is long. A run that failed is an error "
-        "with the reason and what the agent had said until then.",
+        "Returns the result of a finished agent session, a long one in parts. A failed run is an error with the reason.",
         p.GetResult,
         read_only=True,
         idempotent=True,
@@ -144,7 +140,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "wait_for_agent_sessions",
         "Wait for agent sessions",
-        "Waits until any or all of the agent sessions have finished, and returns early when they have.",
+        "Waits until any or all of the agent sessions have finished.",
         p.WaitForSessions,
         read_only=True,
         idempotent=True,
@@ -169,7 +165,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "send_agent_message",
         "Send a message to an agent",
-        "Sends a message to an agent: a busy agent gets it with its next turn, an idle agent starts to work on it.",
+        "Sends a message to an agent: a busy agent gets it with its next turn, an idle one starts to work.",
         p.SendMessage,
         open_world=True,
         output_schema=_ACCEPTED,
@@ -177,7 +173,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_agent_session_events",
         "What an agent did",
-        "Returns what happened in an agent session, in order: what the agent said, the tools it used, how its runs ended.",
+        "Returns what happened in an agent session, in order.",
         p.GetEvents,
         read_only=True,
         idempotent=True,
@@ -186,17 +182,16 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "answer_agent_question",
         "Answer an agent's question",
-        "Answers the question or permission request that an agent session waits for; its status shows them with their "
-        "options. Ask your user first: the record says that you passed the answer on. An agent cannot answer for itself or "
-        "for those who started it.",
+        "Answers the question that an agent session waits for; its status shows the options. Ask your user first: the record "
+        "says that you passed the answer on.",
         p.AnswerQuestion,
         output_schema=_SESSION_STATUS,
     ),
     Tool(
         "run_workflow",
         "Let agents carry out a workflow",
-        "Carries out a workflow with agents, one activity at a time, in the background; questions wait in the inbox of a "
-        "person. Calling it again goes on with a run that was interrupted or has failed, and says how it stands.",
+        "Carries out a workflow with agents in the background; questions wait in the inbox of a person. Calling it again goes "
+        "on with an interrupted run, and says how it stands.",
         p.RunWorkflow,
         open_world=True,
         output_schema=object_schema(

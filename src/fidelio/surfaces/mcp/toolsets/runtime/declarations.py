@@ -1,8 +1,7 @@
 """Tool declarations of the toolset `runtime`: all tools of a session, for a client that brings its own model.
 
 The handler is that of the toolset `sandbox`, because a call is the same there; only the list is longer. A model pays for the
-whole list with each request, so it holds nothing that can be derived: no titles, no hints that MCP assumes anyway, and no null
-in the schema of a parameter that may be left out. The server still accepts null there.
+whole list with each request, so it holds nothing that can be derived: no titles, and no hints that MCP assumes anyway.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ INSTRUCTIONS = (
     "hold the work to what must become true; memory_*, learning_list and retrieval_search keep and find knowledge; skills_* "
     "give instructions for kinds of work; session_delegate gives a part of the work to a session of its own."
 )
-_NULL = {"type": "null"}
 
 
 class CompactTool(Tool[P], frozen=True):
@@ -33,23 +31,8 @@ class CompactTool(Tool[P], frozen=True):
 
     def describe(self) -> dict[str, Any]:
         described = super().describe()
-        schema, hints = shorten_schema(described["inputSchema"]), shorten_hints(described["annotations"])
-        return {"name": self.name, "description": self.description, "inputSchema": schema, "annotations": hints}
-
-
-def shorten_schema(schema: Any) -> Any:
-    """The schema without null as a value of what may be left out."""
-    if isinstance(schema, list):
-        return [shorten_schema(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    short = {key: shorten_schema(value) for key, value in schema.items() if not (key == "required" and not value)}
-    kinds = short.get("anyOf")
-    if isinstance(kinds, list) and _NULL in kinds and schema.get("default", _NULL) is None:
-        others = [kind for kind in kinds if kind != _NULL]
-        rest = {key: value for key, value in short.items() if key not in ("anyOf", "default")}
-        return {**rest, **(others[0] if len(others) == 1 else {"anyOf": others})}
-    return short
+        hints = shorten_hints(described["annotations"])
+        return {key: described[key] for key in ("name", "description", "inputSchema")} | {"annotations": hints}
 
 
 def shorten_hints(hints: dict[str, bool]) -> dict[str, bool]:
