@@ -35,11 +35,15 @@ def test_front_matter_is_what_stands_between_two_rulers_at_the_very_beginning(te
 
 
 @proves("reading.markdown", "reading.duplicate-keys")
-def test_broken_front_matter_is_reported_with_the_line_in_the_file() -> None:
-    with pytest.raises(UnreadableDefinition) as caught:
-        read_text("---\nid: a\nid: b\n---\nText", "x.md")
+def test_a_page_whose_front_matter_is_broken_is_read_whole_with_a_warning_at_its_line() -> None:
+    text = "---\nid: a\nid: b\n---\nText"
+    document = read_text(text, "x.md")
+    (finding,) = document.warnings
 
-    assert (caught.value.findings[0].line, caught.value.findings[0].rule) == (3, "duplicate-key")
+    assert document.data == {"front": {}, "body": text}
+    assert (finding.line, finding.rule, finding.severity) == (3, "front-matter", "warning")
+    assert "second time" in finding.sentence
+    assert not read_text("---\nid: a\n---\nText", "x.md").warnings
 
 
 @proves("reading.markdown", "reading.positions")

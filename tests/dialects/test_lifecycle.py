@@ -36,8 +36,14 @@ async def test_workflows_are_listed_as_toon_without_meta(play: Player) -> None:
     listed = await play("list_workflows")
 
     assert decode(listed.text) == [
-        {"id": "score", "title": "The score", "version": "1.2.3", "tags": ["test", "music"]},
-        {"id": "solo", "title": "A solo", "version": "1.0.0", "tags": []},
+        {
+            "id": "score",
+            "title": "The score",
+            "version": "1.2.3",
+            "description": "One of everything.",
+            "tags": ["test", "music"],
+        },
+        {"id": "solo", "title": "A solo", "version": "1.0.0", "description": "", "tags": []},
     ]
     assert (await play("health_check")).json["workflows_available"] == 2
 

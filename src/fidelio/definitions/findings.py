@@ -43,11 +43,12 @@ READING_RULES: dict[str, str] = {
     "duplicate-id": "Two files of one kind have the same id, so one of them would never be served.",
     "bad-name": "The name of a file or directory is not a valid id, so it cannot be requested and is ignored.",
     "hidden-file": "Two files define the same workflow or component, and only one of them is used.",
+    "front-matter": "The front matter of a Markdown file is not YAML. The page is served with it.",
     "unresolved-activity": "A workflow refers to an activity file that does not exist.",
 }
 
 # All other findings of readers and library are errors.
-READING_WARNINGS = frozenset({"hidden-file"})
+READING_WARNINGS = frozenset({"hidden-file", "front-matter"})
 
 
 def error(file: str, rule: str, sentence: str, remedy: str = "", *, at: tuple[int, int] = (0, 0)) -> Finding:

@@ -163,7 +163,12 @@ class ContentService:
             problems = check_skill(definition.workflow, call.record) if is_through_skill else []
             return replace(
                 decide_loading(call, definition, [found], text),
-                warnings=(*definition.warnings, *found.warnings, *list_warnings(problems)),
+                warnings=(
+                    *definition.warnings,
+                    *found.warnings,
+                    *(f"{finding.sentence} {finding.remedy}" for finding in found.loaded.source.document.warnings),
+                    *list_warnings(problems),
+                ),
             )
 
         return await self._unit.perform("get_resource", token, decide)

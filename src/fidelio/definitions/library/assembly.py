@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.library.files import DefinitionSource, FileContent
 from fidelio.definitions.library.identifiers import STRUCTURED, ComponentName, check_inner_folder, split_reference
+from fidelio.definitions.library.listing import WorkflowSummary
 from fidelio.definitions.library.loading import get_findings, load_manifest, load_model
 from fidelio.definitions.library.locations import ComponentFolder, WorkflowLocation, WorkflowLocations, read_component
 from fidelio.definitions.models import Activity, Workflow, WorkflowManifest
@@ -232,6 +233,23 @@ def _extract(document: ParsedDocument, path: Path) -> ParsedDocument:
 COMPONENT_FOLDERS: tuple[ComponentFolder, ...] = ("skills", "resources", "templates")
 
 
+def list_local_findings(location: WorkflowLocation) -> Iterator[Finding]:
+    """The findings of the activity files of a workflow whose manifest is broken, where they are by default."""
+    try:
+        names = location.components_in("activities", STRUCTURED) if location.directory else ()
+    except UnreadableDefinition as problem:
+        yield from get_findings(problem)
+        return
+    for name in names:
+        source = _open_file(location, location.path("activities", name.file), name)
+        try:
+            _read_activity(source)
+        except UnreadableDefinition as problem:
+            yield from get_findings(problem)
+        else:
+            yield from source.content.document().warnings if source.content is not None else ()
+
+
 class WorkflowLoader:
     """Assembles workflows. A workflow stays the same object as long as all its sources are the same."""
 
@@ -241,6 +259,16 @@ class WorkflowLoader:
     def load(self, location: WorkflowLocation) -> AssembledWorkflow:
         key = ("assembled", location.id, location.manifest)
         return self._locations.memo.get_or_make(key, lambda earlier: self._load(location, earlier))
+
+    def check(self, summary: WorkflowSummary, location: WorkflowLocation) -> WorkflowSummary:
+        """The summary with the findings of the model of its manifest, if it has not found any itself."""
+        if summary.broken:
+            return summary
+        try:
+            load_manifest(location.read_manifest())
+        except UnreadableDefinition as problem:
+            return summary._replace(findings=get_findings(problem))
+        return summary
 
     def _load(self, location: WorkflowLocation, earlier: AssembledWorkflow | None) -> AssembledWorkflow:
         manifest, sources = collect_activity_sources(location, self._locations)

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from fidelio.definitions import META
 from fidelio.definitions.findings import Finding, error
-from fidelio.definitions.library.assembly import COMPONENT_FOLDERS, AssembledWorkflow, WorkflowLoader
+from fidelio.definitions.library.assembly import COMPONENT_FOLDERS, AssembledWorkflow, WorkflowLoader, list_local_findings
 from fidelio.definitions.library.files import DefinitionSource, FileContent
 from fidelio.definitions.library.identifiers import ComponentName, parse_component_name
 from fidelio.definitions.library.loading import LoadedDefinition, get_findings, load_model, load_once
@@ -54,6 +54,7 @@ class ComponentLoader:
             assembled = self._loader.load(location)
         except UnreadableDefinition as problem:
             yield from get_findings(problem)
+            yield from list_local_findings(location)
         else:
             yield from _list_activity_findings(assembled)
         if location.id == META:

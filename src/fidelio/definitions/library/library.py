@@ -76,6 +76,18 @@ class Library:
     def _list(self) -> tuple[WorkflowSummary, ...]:
         return tuple(summarize_workflow(location) for location in self._locations.all().values())
 
+    def checked_list(self) -> tuple[WorkflowSummary, ...]:
+        """The list with the findings of the models, too, so that it says which workflows cannot be started.
+
+        It is the same object as long as no manifest has changed, and may be 250 ms old.
+        """
+        return self._locations.memo.get_or_make("checked list", self._check_list, max_age=LISTING_MAX_AGE)
+
+    def _check_list(self, earlier: tuple[WorkflowSummary, ...] | None) -> tuple[WorkflowSummary, ...]:
+        locations = self._locations.all().values()
+        found = tuple(self._loader.check(summarize_workflow(location), location) for location in locations)
+        return earlier if earlier == found else found
+
     def entry(self, workflow: str) -> WorkflowSummary:
         return summarize_workflow(self._locations.find(workflow))
 

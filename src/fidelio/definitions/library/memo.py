@@ -38,7 +38,7 @@ def _is_settled(found: Signature | None) -> bool:
 
 
 class _CachedResult(NamedTuple):
-    """A result and what it depends on. It is `settled` if none of its files was changed a moment before `made_at`."""
+    """A result and what it depends on, when `made_at` or last checked. `settled`: no file was changed a moment before that."""
 
     value: Any
     touched: Touched
@@ -97,9 +97,13 @@ class Memo:
         `make` is passed the earlier result, if any, and may return it again. For `max_age` seconds the files are not checked.
         """
         cached = self._results.get(key)
-        if cached is None or not (self._clock() - cached.made_at < max_age or cached.is_unchanged()):
+        if cached is not None and max_age and self._clock() - cached.made_at < max_age:
+            pass
+        elif cached is None or not cached.is_unchanged():
             cached = self._results[key] = self._make(make, cached.value if cached is not None else None)
-        elif self._recording.touched is not None:
+        elif max_age:
+            cached = self._results[key] = cached._replace(made_at=self._clock())
+        if self._recording.touched is not None:
             self._recording.touched.update(cached.touched)
         value: T = cached.value
         return value

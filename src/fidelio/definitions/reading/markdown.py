@@ -1,15 +1,16 @@
 """Markdown reader with front matter: YAML between two `---` lines at the beginning, then the text.
 
-A block that is not a mapping is part of the text, because a page may begin with a horizontal rule. Front matter that is a
-broken mapping is reported.
+A block that is not a mapping is part of the text, because a page may begin with a horizontal rule. So is front matter that is a
+broken mapping: the page is served whole, with a finding.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, TypedDict
 
-from fidelio.definitions.findings import Finding
+from fidelio.definitions.findings import Finding, warning
 from fidelio.definitions.reading.positions import Position, Positions
 from fidelio.definitions.reading.yaml import locate as locate_yaml
 from fidelio.definitions.reading.yaml import parse as parse_yaml
@@ -33,14 +34,31 @@ def parse(text: str, name: str) -> MarkdownPage:
         return MarkdownPage(front={}, body=text)
     try:
         data = parse_yaml(front.group(1), name)
-    except UnreadableDefinition as problem:
-        raise UnreadableDefinition([_shift_line(finding) for finding in problem.findings]) from None
+    except UnreadableDefinition:
+        return MarkdownPage(front={}, body=text)
     return MarkdownPage(front=data if isinstance(data, dict) else {}, body=text[front.end() :])
+
+
+def find_broken_front_matter(text: str, name: str) -> Iterator[Finding]:
+    """What is wrong with front matter that is not YAML."""
+    front = _match_front_matter(text)
+    try:
+        if front is not None:
+            parse_yaml(front.group(1), name)
+    except UnreadableDefinition as problem:
+        for found in problem.findings:
+            sentence = f"The front matter is not used, and the page is served with it: {found.sentence}"
+            yield warning(name, "front-matter", sentence, found.remedy, at=(found.line + 1, found.column))
 
 
 def locate(text: str) -> Positions:
     front = _match_front_matter(text)
-    found = locate_yaml(front.group(1)) if front else {}
+    try:
+        found = locate_yaml(front.group(1)) if front else {}
+        if front:
+            parse_yaml(front.group(1), "")
+    except UnreadableDefinition:
+        front, found = None, {}
     positions: Positions = {("front", *path): Position(position.line + 1, position.column) for path, position in found.items()}
     body = text.count("\n", 0, front.end()) + 1 if front else 1
     return positions | {(): Position(1, 1), ("body",): Position(body, 1)}
@@ -53,7 +71,3 @@ def find_first_heading(body: str) -> str | None:
 def _match_front_matter(text: str) -> re.Match[str] | None:
     match = _FRONT.match(text)
     return match if match and (not match.group(1).strip() or _KEY_FIRST.match(match.group(1))) else None
-
-
-def _shift_line(finding: Any) -> Finding:
-    return Finding(finding.file, finding.line + 1, finding.column, finding.rule, "error", finding.sentence, finding.remedy)

@@ -1,4 +1,4 @@
-"""`fidelio list`: the workflows on the search path. Unlike the other commands over definitions it needs no models."""
+"""`fidelio list`: the workflows on the search path, and which of them are broken."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fidelio.surfaces.cli.context import (
 def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bool, as_json: bool) -> None:
     """List the workflows on the search path.
 
-    Only the file of each workflow is read; `fidelio lint` and `fidelio doctor` also read activities, skills and other files.
+    Only the file of each workflow is checked; `fidelio lint` and `fidelio doctor` also read activities, skills and other files.
     """
     library = cli.open(directories, with_bundled=with_bundled).open_library()
-    entries, root_findings = library.list(), library.root_findings()
+    entries, root_findings = library.checked_list(), library.root_findings()
     for finding in root_findings:
         print_message(str(finding))
     if as_json:

@@ -35,6 +35,8 @@ UNCHANGED = (
     "You got this text before, and it is unchanged. To get it again pass full: true, or call start_session with session_token."
 )
 MAX_LISTED_TRANSITIONS = 200
+MAX_LISTED_BROKEN = 20
+MAX_DESCRIPTION = 120
 
 
 class DefinitionTexts:
@@ -64,6 +66,18 @@ class Dialect(ToolHandlers):
     def __init__(self, app: Application) -> None:
         self.app = app
         self.texts = DefinitionTexts()
+        self._listed: tuple[Sequence[WorkflowSummary], str] = (), ""
+
+    def get_or_encode_list(self, library: Library, encode: Callable[[Sequence[WorkflowSummary]], str]) -> str:
+        """The text of the list of workflows; encoding 500 of them takes 60 times as long as the rest of the call."""
+        entries = library.checked_list()
+        if self._listed[0] is not entries:
+            self._listed = entries, encode(self.list_workflow_entries(library))
+        return self._listed[1]
+
+    def list_workflow_entries(self, library: Library) -> Sequence[WorkflowSummary]:
+        """The workflows that `list_workflows` lists."""
+        return list_startable_workflows(library)
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Record a call whose arguments were refused, if it names a session."""
@@ -153,15 +167,38 @@ def skill_key(skill: SkillText) -> str:
 
 def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
     """List the workflows that an agent can start: not `meta`, and none that is broken."""
-    return [entry for entry in library.list() if entry.id != META and not entry.broken]
+    return [entry for entry in library.checked_list() if entry.id != META and not entry.broken]
 
 
-def describe_untrusted(library: Library, context: CallContext) -> tuple[str, ...]:
-    """Remarks about projects whose workflows are not listed, each with the command that trusts them."""
-    return tuple(context.render(_describe_project(str(root.path.parent.parent))) for root in library.untrusted)
+def describe_unlisted(app: Application, library: Library, context: CallContext) -> tuple[str, ...]:
+    """Remarks about what is not in the list: broken workflows, and projects that nobody has trusted."""
+    entries = islice((entry for entry in library.checked_list() if entry.broken), MAX_LISTED_BROKEN)
+    broken = (_describe_broken(entry).map_text(app.remove_root_paths) for entry in entries)
+    projects = (_describe_project(str(root.path.parent.parent)) for root in library.untrusted)
+    return tuple(context.render(text) for text in (*broken, *projects))
 
 
-def _describe_project(project: str) -> Text:
+def shorten_description(text: str) -> str:
+    """The description of a workflow as a line of a list: its first sentence, cut at a word."""
+    head, more, _ = " ".join(text.split()).partition(". ")
+    line = head + more.strip()
+    return line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION].rsplit(' ', 1)[0]}…"
+
+
+def describe_list(entries: Sequence[WorkflowSummary]) -> list[dict[str, Any]]:
+    """The entries of a list of workflows."""
+    return [
+        {"id": entry.id, "title": entry.title, "version": entry.version, "description": shorten_description(entry.description)}
+        for entry in entries
+    ]
+
+
+def _describe_broken(entry: WorkflowSummary) -> Hint:
+    said = f"The workflow {entry.id} is broken and cannot be started: {entry.findings[0].sentence} "
+    return Hint(said, Command("lint"), " shows file and line.")
+
+
+def _describe_project(project: str) -> Hint:
     said = f"Nobody has trusted the workflows of {project}, so they are not listed. A person can do that with "
     return Hint(said, Command("trust", project), "; then start the server again.")
 

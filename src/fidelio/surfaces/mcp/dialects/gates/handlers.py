@@ -5,11 +5,12 @@ Handlers translate arguments into calls of the service. Every reply is a compact
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from fidelio.definitions.library import WorkflowSummary
 from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.checkpoints import list_pending_checkpoints
@@ -24,7 +25,8 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_meta,
     build_move,
     definition_json,
-    describe_untrusted,
+    describe_list,
+    describe_unlisted,
     find_repeated,
     forget_delivered,
     list_startable_workflows,
@@ -138,6 +140,10 @@ def _render_skill(
     return {"id": skill.id, **repeated_json(digest)} if digest else body
 
 
+def _encode_list(entries: Sequence[WorkflowSummary]) -> str:
+    return _encode_json(describe_list(entries))
+
+
 class GatesDialect(Dialect):
     """Handlers of the twelve tools of the dialect."""
 
@@ -152,11 +158,7 @@ class GatesDialect(Dialect):
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.app.library()
-        workflows = [
-            {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in list_startable_workflows(library)
-        ]
-        return Done(msgspec.json.encode(workflows).decode(), remarks=describe_untrusted(library, context))
+        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())

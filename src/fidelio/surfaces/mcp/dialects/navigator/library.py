@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -16,7 +16,7 @@ from fidelio.engine.checkpoints import find_checkpoint
 from fidelio.engine.phrases import checkpoint_not_found
 from fidelio.engine.transitions import explain_missing_transition
 from fidelio.errors import ComponentNotFound, DefinitionError
-from fidelio.surfaces.mcp.dialects.common import Dialect, as_json, describe_untrusted
+from fidelio.surfaces.mcp.dialects.common import Dialect, as_json, describe_list, describe_unlisted
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
     GetActivity,
     GetCheckpoint,
@@ -41,11 +41,10 @@ class NavigatorLibrary(Dialect):
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.app.library()
-        workflows = [
-            {"id": entry.id, "title": entry.title, "version": entry.version, "description": entry.description}
-            for entry in _list_readable(library)
-        ]
-        return Done(as_json(workflows), remarks=describe_untrusted(library, context))
+        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
+
+    def list_workflow_entries(self, library: Library) -> Sequence[WorkflowSummary]:
+        return _list_readable(library)
 
     async def health_check(self, _: NoParameters, __: CallContext) -> Done:
         # In this dialect `meta` can be started, so it is counted.
@@ -152,9 +151,13 @@ class NavigatorLibrary(Dialect):
         return Done(as_json(body))
 
 
+def _encode_list(entries: Sequence[WorkflowSummary]) -> str:
+    return as_json(describe_list(entries))
+
+
 def _list_readable(library: Library) -> list[WorkflowSummary]:
     """List every workflow that can be loaded, `meta` first."""
-    return sorted((entry for entry in library.list() if not entry.broken), key=lambda entry: entry.id != META)
+    return sorted((entry for entry in library.checked_list() if not entry.broken), key=lambda entry: entry.id != META)
 
 
 def _has_meta(library: Library) -> bool:

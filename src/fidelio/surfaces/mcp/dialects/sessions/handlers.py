@@ -5,11 +5,12 @@ Handlers translate arguments into calls of the service. Small replies are JSON, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from fidelio.definitions.library import WorkflowSummary
 from fidelio.definitions.models import Workflow
 from fidelio.definitions.toon_writer import encode_toon
 from fidelio.engine.answers import AnswerChoice
@@ -24,10 +25,10 @@ from fidelio.surfaces.mcp.dialects.common import (
     as_json,
     build_meta,
     build_move,
-    describe_untrusted,
+    describe_list,
+    describe_unlisted,
     find_repeated,
     forget_delivered,
-    list_startable_workflows,
     load_procedure,
     none_if_unset,
     resolution_json,
@@ -115,6 +116,11 @@ def workflow_json(workflow: Workflow | None, record: Record) -> dict[str, Any]:
     return {"id": record.workflow, "version": record.version if workflow is None else workflow.version, **title}
 
 
+def _encode_list(entries: Sequence[WorkflowSummary]) -> str:
+    described = zip(describe_list(entries), entries, strict=True)
+    return encode_toon([{**body, "tags": list(entry.tags)} for body, entry in described])
+
+
 def _encode_summary(workflow: Workflow) -> str:
     return encode_toon(summarize_workflow(workflow, SUMMARY))
 
@@ -128,9 +134,7 @@ class SessionsDialect(Dialect):
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
         library = await self.app.library()
-        entries = list_startable_workflows(library)
-        listed = encode_toon([{"id": e.id, "title": e.title, "version": e.version, "tags": list(e.tags)} for e in entries])
-        return Done(listed, remarks=describe_untrusted(library, context))
+        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())
