@@ -42,22 +42,22 @@ Artifact locations
    Skills: lead and help
    1. Read
       asks agree, then
-   2. Write (if is ready, skill help, optional)
-   ? Agreement (agree) if is ready
+   2. Write (if is_ready, skill help, optional)
+   ? Agreement (agree) if is_ready
      Shall we?
      - Yes: sets is_ready to true, goes to build
      - No
    ? Nudge (nudge, takes * after 1.5 s)
      Anything else?
      * Nothing
-   ↻ Again: while is ready, at most 3 times
+   ↻ Again: while is_ready, at most 3 times
      1. Try
    ◇ Size
-     - Small (if is ready), goes to build
+     - Small (if is_ready), goes to build
      - Large (otherwise)
    ⇒ starts the workflow child with is_ready
    Leaves plan.md in notes and log.md
-   → build, if is ready
+   → build, if is_ready
    → plan, otherwise
 
 2. Build · build

@@ -6,7 +6,6 @@ import pytest
 
 from fidelio.definitions.reading import read_text
 from fidelio.definitions.reading.markdown import find_first_heading
-from fidelio.errors import UnreadableDefinition
 from tests.support import proves
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
+from fidelio.definitions.short_conditions import ShortConditionError, parse_short_condition, render_short_condition
+
 if TYPE_CHECKING:
     from fidelio.definitions.models.condition import Condition, Simple
 
@@ -167,8 +169,39 @@ def render_plain_condition(condition: Condition) -> str:
 
 
 def matches_condition(claim: str, condition: Condition) -> bool:
-    """Whether the claim states this condition, in either form."""
-    return _normalize(claim) in (_normalize(render_condition(condition)), _normalize(render_plain_condition(condition)))
+    """Whether the claim states this condition, in any form."""
+    texts = (render_condition(condition), render_plain_condition(condition), render_short_condition(condition))
+    return _normalize(claim) in map(_normalize, texts) or _flatten(_parse(claim)) == _flatten(_to_data(condition))
+
+
+def _parse(claim: str) -> Any:
+    try:
+        return parse_short_condition(claim)
+    except ShortConditionError:
+        return None
+
+
+def _to_data(condition: Condition) -> dict[str, Any]:
+    """The condition in the form in which it is parsed."""
+    if condition.type == "simple":
+        data = {"type": "simple", "variable": condition.variable, "operator": condition.operator}
+        return data if condition.operator in ("exists", "notExists") else {**data, "value": condition.value}
+    if condition.type == "not":
+        return {"type": "not", "condition": _to_data(condition.condition)}
+    return {"type": condition.type, "conditions": [_to_data(part) for part in condition.conditions]}
+
+
+def _flatten(data: Any) -> Any:
+    """Parsed data in which an `and` contains no `and`, and an `or` no `or`, with the types of values apart: 1 is not true."""
+    if data is None:
+        return None
+    if data["type"] == "simple":
+        value = data.get("value")
+        return data["variable"], data["operator"], isinstance(value, bool), value
+    if data["type"] == "not":
+        return "not", _flatten(data["condition"])
+    parts = [_flatten(part) for part in data["conditions"]]
+    return data["type"], *(inner for part in parts for inner in (part[1:] if part[0] == data["type"] else (part,)))
 
 
 def matches_text(claim: str, text: str) -> bool:

@@ -11,9 +11,9 @@ from textwrap import shorten, wrap
 
 from fidelio.definitions.flow import find_variable_domains, list_flow_edges, may_end_after
 from fidelio.definitions.models import Activity, Checkpoint, Decision, Loop, Step, Variable, Workflow
+from fidelio.definitions.short_conditions import render_short_condition
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.definitions.wording import (
-    describe_condition,
     describe_count,
     describe_effect,
     describe_loop,
@@ -139,7 +139,7 @@ def _render_skill_line(activity: Activity, page: TextPage) -> Iterator[str]:
 
 def _render_steps(steps: tuple[Step, ...], page: TextPage, indent: int) -> Iterator[str]:
     for number, step in enumerate(steps, start=1):
-        details = [f"if {describe_condition(step.condition)}"] if step.condition else []
+        details = [f"if {render_short_condition(step.condition)}"] if step.condition else []
         details += [f"skill {step.skill}"] if step.skill else []
         details += ["optional"] if not step.required else []
         words = step.name + (f" ({', '.join(details)})" if details else "")
@@ -149,7 +149,7 @@ def _render_steps(steps: tuple[Step, ...], page: TextPage, indent: int) -> Itera
 
 
 def _render_checkpoint(checkpoint: Checkpoint, page: TextPage) -> Iterator[str]:
-    condition = f" if {describe_condition(checkpoint.condition)}" if checkpoint.condition else ""
+    condition = f" if {render_short_condition(checkpoint.condition)}" if checkpoint.condition else ""
     yield from page.wrap_text(
         f"{checkpoint.name} ({checkpoint.id}{_describe_answering(checkpoint)}){condition}", 3, first="? ", tone=_YELLOW
     )
@@ -176,7 +176,7 @@ def _render_loop(loop: Loop, page: TextPage) -> Iterator[str]:
 def _render_decision(decision: Decision, page: TextPage) -> Iterator[str]:
     yield from page.wrap_text(decision.name, 3, first="◇ ")
     for branch in decision.branches:
-        when = f"if {describe_condition(branch.condition)}" if branch.condition else ""
+        when = f"if {render_short_condition(branch.condition)}" if branch.condition else ""
         when = "otherwise" if branch.is_default else when
         target = f", goes to {branch.transition_to}" if branch.transition_to else ""
         yield from page.wrap_text(f"{branch.label}{f' ({when})' if when else ''}{target}", 5, first="- ")
@@ -200,7 +200,7 @@ def _render_transitions(activity: Activity, page: TextPage, domains: dict[str, V
         if transition.is_default or transition.condition is None:
             words = transition.to if alone else f"{transition.to}, otherwise"
         else:
-            words = f"{transition.to}, if {describe_condition(transition.condition)}"
+            words = f"{transition.to}, if {render_short_condition(transition.condition)}"
         yield from page.wrap_text(words, 3, first="→ ", tone=_CYAN)
     if activity.transitions:
         return

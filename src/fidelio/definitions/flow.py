@@ -13,8 +13,8 @@ import msgspec
 from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.models import Activity, Branch, Condition, Or, Step, Transition, Trigger, Workflow
 from fidelio.definitions.models.base import Path
+from fidelio.definitions.short_conditions import render_short_condition
 from fidelio.definitions.static_conditions import VariableDomain, find_constant_truth
-from fidelio.definitions.wording import describe_condition
 
 Reason = Literal["next", "condition", "decision", "answer", "loop"]
 
@@ -53,7 +53,7 @@ def _list_transitions(activity: Activity) -> Iterator[FlowEdge]:
         if transition.is_default or transition.condition is None:
             yield FlowEdge(transition.to, "next", "otherwise" if len(activity.transitions) > 1 else "", path)
         else:
-            yield FlowEdge(transition.to, "condition", describe_condition(transition.condition), path)
+            yield FlowEdge(transition.to, "condition", render_short_condition(transition.condition), path)
 
 
 def _list_branches(activity: Activity) -> Iterator[FlowEdge]:

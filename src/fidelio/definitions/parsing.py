@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from fidelio.definitions.findings import Finding, error
 from fidelio.definitions.models.base import Definition
+from fidelio.definitions.models.condition import SHORT_CONDITION
 from fidelio.definitions.reading.document import ParsedDocument
 from fidelio.definitions.reading.positions import Path
 from fidelio.errors import UnreadableDefinition
@@ -82,8 +83,19 @@ def _find_path(data: Any, location: tuple[str | int, ...]) -> Path:
 
 def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -> Finding:
     where = ".".join(str(step + 1) if isinstance(step, int) else step for step in path)
+    if details["type"] == SHORT_CONDITION:
+        context = details["ctx"]
+        at = find_in_value(document, path, details["input"], context["offset"])
+        return error(document.name, "schema", f"`{where}` cannot be read: {context['sentence']}", context["remedy"], at=at)
     sentence, remedy = _describe_error(document, path, details)
     return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
+
+
+def find_in_value(document: ParsedDocument, path: Path, value: str, offset: int) -> tuple[int, int]:
+    """The position of a character of a text at `path`; that of its key if the text is not on one line as it is."""
+    line, column = document.at(path)
+    found = document.text.splitlines()[line - 1].find(value, column - 1)
+    return (line, found + 1 + offset) if found >= 0 else (line, column)
 
 
 def _describe_error(document: ParsedDocument, path: Path, details: ErrorDetails) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""Describe conditions, effects, loops and counts in plain English.
+"""Describe effects, loops and counts in plain English.
 
-The text view, the drawings and lint use the same wording for the same condition.
+The text view, the drawings and lint use the same wording. Conditions are shown in their short form, as a file may have them.
 """
 
 from __future__ import annotations
@@ -9,23 +9,9 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-from fidelio.definitions.models import And, Condition, Effect, Loop, Or, Simple
+from fidelio.definitions.models import Condition, Effect, Loop
+from fidelio.definitions.short_conditions import render_short_condition
 
-_EXISTENCE = {"exists": "is known", "notExists": "is not known"}
-_OPERATORS = {
-    "==": "is",
-    "!=": "is not",
-    ">": "is more than",
-    "<": "is less than",
-    ">=": "is at least",
-    "<=": "is at most",
-}
-
-
-_NEGATED = {
-    **dict.fromkeys(("is", "was", "can", "may", "must", "should", "will"), "not"),
-    **dict.fromkeys(("has", "needs", "requires", "wants"), "no"),
-}
 _ASCII_SIGNS = str.maketrans(
     {
         "\N{EM DASH}": "-",
@@ -75,45 +61,6 @@ def describe_value(value: Any) -> str:
     return str(value)
 
 
-def describe_condition(condition: Condition) -> str:
-    """The condition as a phrase that can stand after "if"."""
-    # By the type that it declares: looking at the class of a model takes longer than the rest.
-    match condition.type:
-        case "simple":
-            return _describe_comparison(condition)
-        case "not":
-            return f"not ({describe_condition(condition.condition)})"
-        case "and":
-            return " and ".join(_describe_operand(part, other=Or) for part in condition.conditions)
-        case "or":
-            return " or ".join(_describe_operand(part, other=And) for part in condition.conditions)
-
-
-def _describe_operand(condition: Condition, *, other: type[And | Or]) -> str:
-    words = describe_condition(condition)
-    return f"({words})" if isinstance(condition, other) else words
-
-
-def _describe_comparison(condition: Simple) -> str:
-    name, value = describe_name(condition.variable), condition.value
-    if condition.operator in _EXISTENCE:
-        return f"{name} {_EXISTENCE[condition.operator]}"
-    if condition.operator == "==" and value is True:
-        return name
-    if (condition.operator == "==" and value is False) or (condition.operator == "!=" and value is True):
-        return _negate_name(name)
-    return f"{name} {_OPERATORS[condition.operator]} {describe_value(value)}"
-
-
-def _negate_name(name: str) -> str:
-    """Negate a phrase: "is ready" becomes "is not ready", "needs research" "needs no research", "tested" "not tested"."""
-    verb, _, rest = name.partition(" ")
-    if verb not in _NEGATED or not rest:
-        return f"not {name}"
-    word = "not" if rest.startswith("been ") else _NEGATED[verb]
-    return f"{verb} {word} {rest}"
-
-
 def describe_effect(effect: Effect) -> str:
     """The effect of an option as a phrase; empty if it has none."""
     phrases = [f"sets {name} to {describe_value(value)}" for name, value in effect.set_variable.items()]
@@ -134,9 +81,9 @@ def describe_loop(loop: Loop) -> str:
         case "doWhile":
             words = f"once, then again while {_describe_optional(loop.condition)}"
     if loop.break_condition is not None:
-        words += f", until {describe_condition(loop.break_condition)}"
+        words += f", until {render_short_condition(loop.break_condition)}"
     return f"{words}, at most {describe_count(loop.max_iterations, 'time')}"
 
 
 def _describe_optional(condition: Condition | None) -> str:
-    return "needed" if condition is None else describe_condition(condition)
+    return "needed" if condition is None else render_short_condition(condition)

@@ -33,7 +33,7 @@ def test_every_activity_and_every_way_is_drawn() -> None:
     assert [node.title for node in graph.nodes] == ["Start", "Plan", "Build", "Research", "Review", "Audit", "Pack", "End"]
     assert ways(graph) >= {
         ("Start", "Plan", ""),
-        ("Plan", "Build", "is ready"),
+        ("Plan", "Build", "is_ready"),
         ("Plan", "Research", "otherwise"),
         ("Plan", "Review", "Stop"),
         ("Plan", "Audit", "Risky"),
@@ -56,7 +56,7 @@ def test_two_conditions_for_the_same_way_are_one_arrow() -> None:
     transitions = [way("build", condition=IS_READY), way("build", condition=tested), otherwise("plan")]
     graph = build_graph(workflow({"id": "plan", "transitions": transitions}, {"id": "build"}))
 
-    assert Edge("plan", "build", Link.CONDITION, ("is ready", "tested")) in graph.edges
+    assert Edge("plan", "build", Link.CONDITION, ("is_ready", "tested")) in graph.edges
 
 
 @proves("drawing.merged")

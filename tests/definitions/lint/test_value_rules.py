@@ -128,7 +128,7 @@ def test_a_part_that_can_never_hold_is_found_within_a_condition(tmp_path: Path) 
 
     assert (finding.rule, finding.sentence) == (
         "always-false",
-        "The condition of step s can never hold: is ready and is not ready.",
+        "The condition of step s can never hold: is_ready and is_ready == false.",
     )
 
 

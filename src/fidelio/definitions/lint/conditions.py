@@ -19,8 +19,9 @@ from fidelio.definitions.lint.rules import LintProblem, rule, suggest_name
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject
 from fidelio.definitions.models import Simple
 from fidelio.definitions.models.base import Path
+from fidelio.definitions.short_conditions import render_short_condition
 from fidelio.definitions.static_conditions import EXISTENCE, ORDERINGS, ConstantTruth, find_constant_truth
-from fidelio.definitions.wording import describe_condition, describe_count, describe_value
+from fidelio.definitions.wording import describe_count, describe_value
 
 
 @rule("undeclared-variable", "error", by_workflow=True)
@@ -136,5 +137,5 @@ def _find_constant_subconditions(
         if outcome is not None:
             decided.append(path)
         if outcome == expected:
-            sentence = f"The condition of {located.owner} {words}: {describe_condition(node)}."
+            sentence = f"The condition of {located.owner} {words}: {render_short_condition(node)}."
             yield LintProblem(entry.source, path, sentence, "Correct the condition, or leave it out.")

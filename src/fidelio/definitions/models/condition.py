@@ -1,14 +1,16 @@
 """Models of conditions: four types, distinguished by `type`.
 
 Conditions are data, not expressions, so they can be checked statically, drawn, explained, and compared with an agent's claims.
-`definitions.conditions` evaluates them.
+A file may have a line of text instead, which is parsed to the same data. `definitions.conditions` evaluates them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic_core import PydanticCustomError
 
 from fidelio.definitions.models.base import Definition, Text
+from fidelio.definitions.short_conditions import ShortConditionError, parse_short_condition
 
 Operator = Literal["==", "!=", ">", "<", ">=", "<=", "exists", "notExists"]
 Scalar = StrictBool | StrictInt | StrictFloat | StrictStr | None
@@ -44,4 +46,19 @@ class Not(Definition):
     condition: "Condition" = Field(description="Exactly one condition.")
 
 
-Condition = Annotated[Simple | And | Or | Not, Field(discriminator="type")]
+SHORT_CONDITION = "short_condition"
+
+
+def _parse_text(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_short_condition(value)
+    except ShortConditionError as error:
+        context: dict[str, Any] = {"offset": error.offset, "sentence": error.sentence, "remedy": error.remedy}
+        raise PydanticCustomError(SHORT_CONDITION, "{sentence}", context) from error
+
+
+_Structured = Annotated[Simple | And | Or | Not, Field(discriminator="type")]
+# The input type is wider than the validated type; the schema for editors describes the input.
+Condition = Annotated[_Structured, BeforeValidator(_parse_text, json_schema_input_type=_Structured | str)]
