@@ -10,8 +10,10 @@ the answer and finds it in the record, so it keeps no state between the two call
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -131,7 +133,7 @@ class CallContext(msgspec.Struct):
     `person_requests` holds the ids of requests that this call has put to a person. The handler is then called again and must
     use the person's answer, not the one in the model's arguments. Later calls get a new context. `delivered` belongs to the
     connection; None if there is none. `session` is the session that the address of the request names, and `can_elicit` says
-    whether the client is able to ask its user.
+    whether the client is able to ask its user. `warnings` are about the form of the call.
     """
 
     render: Render = str
@@ -143,6 +145,7 @@ class CallContext(msgspec.Struct):
     delivered: DeliveredTexts | None = None
     session: str = ""
     can_elicit: bool = False
+    warnings: list[str] = msgspec.field(default_factory=list)
     _caller: Caller | None = None
 
     async def identify(self) -> Caller:
@@ -193,6 +196,7 @@ def unknown_agent(claimed: str = "") -> UsageProblem:
     )
 
 
+@cache
 def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
     """JSON Schema of a tool's parameters, with the outermost definition inlined as MCP requires."""
     (schema,), definitions = msgspec.json.schema_components([parameters], ref_template="#/$defs/{name}")
@@ -205,6 +209,8 @@ def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
 # Bounds that a call is checked against, and that a model does not need in order to make one.
 _CHECKED_ONLY = frozenset({"minLength", "maxLength", "maxItems"})
 _NULL = {"type": "null"}
+# How many unknown arguments a message names, and how much of each name.
+MAX_UNKNOWN, MAX_NAME = 5, 100
 
 
 def shorten_schema(schema: Any) -> Any:
@@ -237,14 +243,53 @@ def _is_derivable(key: str, value: Any) -> bool:
 
 
 def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any]) -> P:
-    """Validate and convert the arguments of a call. Unknown arguments are ignored: clients for other versions send some."""
+    """Validate and convert the arguments of a call. Unknown arguments are ignored; `find_unknown_arguments` finds them."""
     try:
         return msgspec.convert(arguments, parameters)
     except msgspec.ValidationError as error:
-        fields = ", ".join(parameters.__struct_encode_fields__) or "nothing"
+        unknown = find_unknown_arguments(tool, parameters, arguments)
+        hint = f"{unknown.sentence} " if unknown is not None else ""
         raise UsageProblem(
-            f"Invalid arguments for tool {tool}: {_explain(str(error))}.", remedy=f"It takes: {fields}."
+            f"Invalid arguments for tool {tool}: {_explain(str(error))}.",
+            remedy=f"{hint}It takes: {_list_fields(parameters)}.",
         ) from error
+
+
+def _list_fields(parameters: type[msgspec.Struct]) -> str:
+    return ", ".join(parameters.__struct_encode_fields__) or "nothing"
+
+
+def find_unknown_arguments(tool: str, parameters: type[msgspec.Struct], arguments: Mapping[str, Any]) -> UsageProblem | None:
+    """The problem of arguments that the tool does not have, with the most similar names; None if it has all of them."""
+    schema = input_schema(parameters)
+    found = list(islice(_iter_unknown(schema, schema.get("$defs", {}), arguments, ""), MAX_UNKNOWN))
+    if not found:
+        return None
+    words = " and ".join(f"`{path}`{suggestion}" for path, suggestion in found)
+    return UsageProblem(f"Tool {tool} has no argument {words}.", remedy=f"It takes: {_list_fields(parameters)}.")
+
+
+def _iter_unknown(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], value: object, path: str
+) -> Iterator[tuple[str, str]]:
+    """The path of every key that an object of the schema does not have, and a suggestion."""
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    for kind in schema.get("anyOf", ()):
+        yield from _iter_unknown(kind, definitions, value, path)
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for index, item in enumerate(value):
+            yield from _iter_unknown(schema["items"], definitions, item, f"{path}[{index}]")
+    known = schema.get("properties")
+    if not isinstance(value, Mapping) or known is None:
+        return
+    for key, item in value.items():
+        inner = f"{path}.{key}" if path else str(key)
+        if key in known:
+            yield from _iter_unknown(known[key], definitions, item, inner)
+        else:
+            near = get_close_matches(str(key), known, n=1)
+            yield inner if len(inner) <= MAX_NAME else f"{inner[:MAX_NAME]}…", f" (did you mean `{near[0]}`?)" if near else ""
 
 
 def _explain(message: str) -> str:
@@ -295,10 +340,16 @@ class ToolHandlers:
         handler: Callable[[Any, CallContext], Awaitable[Outcome]] = getattr(self, tool.name)
         try:
             parameters = read_arguments(tool.name, tool.parameters, arguments)
+            if (unknown := find_unknown_arguments(tool.name, tool.parameters, arguments)) is not None:
+                await self.admit_unknown_arguments(unknown, arguments, context)
         except FidelioError as error:
             await self.record_refused_call(tool.name, arguments, error)
             raise
         return await handler(parameters, context)
+
+    async def admit_unknown_arguments(self, problem: UsageProblem, _: Mapping[str, Any], __: CallContext) -> None:
+        """Called for a call with arguments that its tool does not have. Raises the problem: the caller meant something."""
+        raise problem
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
         """Called for a call whose arguments failed validation, which no handler sees."""

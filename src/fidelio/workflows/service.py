@@ -84,6 +84,19 @@ class WorkflowService:
         """Load the record of a session, with all events folded in."""
         return await self.unit.load_record(await self.unit.ledger.session(session))
 
+    async def is_enforced(self, token: str, workflow: str) -> bool:
+        """Whether moves are enforced in the session of a token, or in a session of this workflow that a call would start."""
+        if self.unit.policy.fidelity == "enforce":
+            return True
+        try:
+            if token:
+                call = await self.unit.load_claims(self.unit.open_token(token))
+                return self.unit.effective_fidelity(call.record) == "enforce"
+            return bool(workflow) and self.library.workflow(workflow).fidelity == "enforce"
+        except FidelioError:
+            # The call itself says what is wrong with its token or its workflow.
+            return False
+
     async def record_refused_call(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
         """Record a call that was refused outside of `perform`; see `WorkflowUnit.record_refused_call`."""
         await self.unit.record_refused_call(tool, token, error, session=session)

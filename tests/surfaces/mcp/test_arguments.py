@@ -67,8 +67,29 @@ async def test_a_refusal_begins_with_the_field_and_what_it_takes(
 
 
 @proves("mcp.arguments")
-async def test_arguments_nobody_knows_are_ignored(table: ToolTable) -> None:
-    assert (await reply(table, {"name": "n", "unknown": {"deep": [1]}})).text == "n 0"
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": "n", "unknown": {"deep": [1]}}, "`unknown`."),
+        ({"name": "n", "notes": ""}, "`notes` (did you mean `note`?)."),
+        ({"name": "n", "many": [{"size": 1}, {"size": 1, "sise": 2}]}, "`many[1].sise` (did you mean `size`?)."),
+        ({"name": "n", "x" * 300: 1}, f"`{'x' * 100}…`."),
+    ],
+)
+async def test_an_argument_that_the_tool_does_not_have_is_refused_with_the_nearest(
+    table: ToolTable, arguments: dict[str, Any], words: str
+) -> None:
+    refused = await reply(table, arguments)
+
+    assert refused.is_error
+    assert refused.text == f"Tool take has no argument {words} It takes: name, many, note."
+
+
+@proves("mcp.arguments")
+async def test_a_missing_argument_that_is_misspelt_is_named(table: ToolTable) -> None:
+    refused = await reply(table, {"nmae": "n"})
+
+    assert "missing required field `name`. Tool take has no argument `nmae` (did you mean `name`?)." in refused.text
 
 
 @proves("mcp.arguments", "mcp.errors")

@@ -52,6 +52,7 @@ HEALTH_CHECK = object_schema(
     version=TEXT,
     workflows_available=INTEGER,
     uptime_seconds=INTEGER,
+    **_WARNINGS,
 )
 _WORKFLOW = object_schema(id=TEXT, version=TEXT, title=TEXT, **optional(description=TEXT_OR_NULL))
 START_SESSION = object_schema(

@@ -19,10 +19,10 @@ from fidelio.definitions.models import Definition, Workflow
 from fidelio.engine.manifests import ActivityReport, StepReport
 from fidelio.engine.record import CheckpointAnswer, Record
 from fidelio.engine.transitions import list_transitions
-from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text, WorkflowRefusal
+from fidelio.errors import Command, DefinitionError, FidelioError, Hint, PersonNeeded, Text, UsageProblem, WorkflowRefusal
 from fidelio.ids import is_short_handle
 from fidelio.surfaces.mcp.dialects.sessions.parameters import NextActivity
-from fidelio.toolkit import AskPerson, CallContext, Done, ToolHandlers
+from fidelio.toolkit import AskPerson, CallContext, Done, Outcome, Tool, ToolHandlers
 from fidelio.workflows.checkpoints import ResolvedCheckpoint
 from fidelio.workflows.content import SkillText
 from fidelio.workflows.moves import Move
@@ -36,6 +36,8 @@ UNCHANGED = (
 )
 MAX_LISTED_TRANSITIONS = 200
 MAX_LISTED_BROKEN = 20
+# The arguments that name the session of a call.
+_TOKEN_NAMES = ("session_token", "checkpoint_handle", "state", "parent_session_token")
 MAX_DESCRIPTION = 120
 
 
@@ -74,6 +76,24 @@ class Dialect(ToolHandlers):
         if self._listed[0] is not entries:
             self._listed = entries, encode(self.list_workflow_entries(library))
         return self._listed[1]
+
+    async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
+        """Carry out a call. What is wrong with its form is a text of its own where the reply does not show it."""
+        outcome = await super().call(tool, arguments, context)
+        if not isinstance(outcome, Done) or not context.warnings:
+            return outcome
+        unseen = [warning for warning in context.warnings if warning not in outcome.text]
+        return replace(outcome, remarks=(*outcome.remarks, *unseen))
+
+    async def admit_unknown_arguments(self, problem: UsageProblem, arguments: Mapping[str, Any], context: CallContext) -> None:
+        """Warn of arguments that the tool does not have, or refuse the call where moves are enforced."""
+        service = await self.app.workflows()
+        tokens = [arguments[name] for name in _TOKEN_NAMES if isinstance(arguments.get(name), str)]
+        if arguments.get("fidelity") == "enforce" or await service.is_enforced(
+            next(filter(None, tokens), ""), str(arguments.get("workflow_id") or "")
+        ):
+            raise problem
+        context.warnings.append(problem.sentence)
 
     def list_workflow_entries(self, library: Library) -> Sequence[WorkflowSummary]:
         """The workflows that `list_workflows` lists."""
@@ -246,12 +266,13 @@ def origin_json(context: CallContext, definition: DefinitionOrigin) -> dict[str,
 
 def validation_json(context: CallContext, warnings: Sequence[Text]) -> dict[str, Any]:
     """The `validation` object of `_meta`: status and warnings of a call."""
-    return {"status": "warning" if warnings else "valid", "warnings": [context.render(warning) for warning in warnings]}
+    rendered = [*context.warnings, *(context.render(warning) for warning in warnings)]
+    return {"status": "warning" if rendered else "valid", "warnings": rendered}
 
 
 def add_warnings(context: CallContext, body: Mapping[str, Any], outcome: CallResult[Any] | None) -> dict[str, Any]:
     """Add the warnings to the body, because a model does not see `_meta`."""
-    warnings = [context.render(warning) for warning in outcome.warnings] if outcome is not None else []
+    warnings = [*context.warnings, *(context.render(warning) for warning in (outcome.warnings if outcome is not None else ()))]
     return {**body, "warnings": warnings} if warnings else dict(body)
 
 

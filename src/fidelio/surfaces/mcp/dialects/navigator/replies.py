@@ -26,7 +26,7 @@ def render_situation(context: CallContext, found: NavigatorReply) -> Done:
         about = {"index": found.resource.index, "name": found.resource.name, "title": found.resource.title}
         body["resource"] = {**about, "content": found.resource.content}
     validation = validation_json(context, found.warnings)
-    if found.warnings:
+    if validation["warnings"]:
         body["warnings"] = validation["warnings"]
     # As text alone: the reply grows long, and clients drop the text if there is structured content.
     origin = {"definition": origin_json(context, found.definition)} if found.definition is not None else {}
