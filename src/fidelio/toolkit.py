@@ -10,7 +10,7 @@ the answer and finds it in the record, so it keeps no state between the two call
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
@@ -207,7 +207,7 @@ def input_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 # Bounds that a call is checked against, and that a model does not need in order to make one.
-_CHECKED_ONLY = frozenset({"minLength", "maxLength", "maxItems"})
+_CHECKED_ONLY = frozenset({"minLength", "maxLength", "maxItems", "minimum"})
 _NULL = {"type": "null"}
 # How many unknown arguments a message names, and how much of each name.
 MAX_UNKNOWN, MAX_NAME = 5, 100
@@ -262,10 +262,9 @@ def _list_fields(parameters: type[msgspec.Struct]) -> str:
 def find_unknown_arguments(tool: str, parameters: type[msgspec.Struct], arguments: Mapping[str, Any]) -> UsageProblem | None:
     """The problem of arguments that the tool does not have, with the most similar names; None if it has all of them."""
     schema = input_schema(parameters)
-    found = list(islice(_iter_unknown(schema, schema.get("$defs", {}), arguments, ""), MAX_UNKNOWN))
-    if not found:
+    if not (found := list(islice(_iter_unknown(schema, schema.get("$defs", {}), arguments, ""), MAX_UNKNOWN))):
         return None
-    words = " and ".join(f"`{path}`{suggestion}" for path, suggestion in found)
+    words = " and ".join(f"`{path}`{near}" for path, near in found)
     return UsageProblem(f"Tool {tool} has no argument {words}.", remedy=f"It takes: {_list_fields(parameters)}.")
 
 
@@ -369,15 +368,19 @@ class ToolTable:
     The handlers are loaded by the first call, because a client that only lists the tools should not wait for their imports.
     """
 
-    def __init__(self, tools: Iterable[Tool[Any]], load_handlers: Callable[[], ToolHandlers]) -> None:
+    def __init__(
+        self, tools: Iterable[Tool[Any]], load_handlers: Callable[[], ToolHandlers], *, unlisted: Collection[str] = ()
+    ) -> None:
+        """`unlisted` tools are not offered; a call of one is answered with the reason."""
         self._tools = {tool.name: tool for tool in tools}
+        self._unlisted = frozenset(unlisted)
         self._load_handlers = cache(load_handlers)
         self._descriptions: list[dict[str, Any]] = []
 
     def describe(self) -> list[dict[str, Any]]:
         """The result of `tools/list`. Cached, because building the schemas costs more than a call."""
         if not self._descriptions:
-            self._descriptions = [tool.describe() for tool in self._tools.values()]
+            self._descriptions = [tool.describe() for name, tool in self._tools.items() if name not in self._unlisted]
         return self._descriptions
 
     async def call(self, name: str, arguments: Mapping[str, Any], context: CallContext) -> Outcome:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fidelio.definitions.library.library import LISTING_MAX_AGE
+from fidelio.definitions.toon_writer import encode_toon
 from fidelio.settings import Settings
 from fidelio.surfaces.mcp.dialects.common import MAX_DESCRIPTION, shorten_description
 from fidelio.surfaces.mcp.dialects.sessions import handlers
@@ -65,11 +66,11 @@ def test_a_long_description_is_cut_at_a_word() -> None:
 async def test_a_list_that_has_not_changed_is_encoded_once(
     settings: Settings, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode, encoded = handlers.encode_toon, []
+    encoded = list[Any]()
 
     def counting(value: Any) -> str:
         encoded.append(value)
-        return encode(value)
+        return encode_toon(value)
 
     monkeypatch.setattr(handlers, "encode_toon", counting)
     async with serving(settings, library) as protocol:

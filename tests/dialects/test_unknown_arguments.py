@@ -46,7 +46,9 @@ async def test_where_moves_are_enforced_it_is_refused(settings: Settings, librar
 
 
 @proves("dialects.unknown-arguments")
-async def test_the_level_of_the_session_decides_and_an_entry_of_a_list_is_checked_too(settings: Settings, library: Path) -> None:
+async def test_the_level_of_the_session_decides_and_an_entry_of_a_list_is_checked_too(
+    settings: Settings, library: Path
+) -> None:
     manifest = [{"step_id": "hear", "output": "heard", "iterations": 1}]
     async with playing(settings, library) as play:
         advised = await play.at("tune")

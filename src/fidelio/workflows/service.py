@@ -6,14 +6,18 @@ each subject: starts, moves, content, checkpoints, traces, and the navigator.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
-from fidelio.engine.record import Record
+from fidelio.engine.record import ANSWERED, CANCELLED, COMPLETED, Record
 from fidelio.errors import DefinitionError, FidelioError
 from fidelio.ledger import Ledger
+from fidelio.ledger.model import Event
 from fidelio.workflows.cancel import Cancellation, cancel_session
 from fidelio.workflows.checkpoints import CheckpointService
 from fidelio.workflows.content import ContentService
@@ -64,8 +68,13 @@ class WorkflowService:
 
         return NavigatorService(self.unit)
 
-    async def status(self, token: str) -> CallResult[Workflow | None]:
-        """Read the record of a session; allowed while requests are open, and without its definition."""
+    async def status(self, token: str, *, wait_seconds: float = 0.0) -> CallResult[Workflow | None]:
+        """Read the record of a session; allowed while requests are open, and without its definition.
+
+        With `wait_seconds`, a session that waits for an answer is read once it was answered, or after this time.
+        """
+        if wait_seconds:
+            await self._wait_for_answer(token, wait_seconds)
 
         async def decide(call: WorkflowCall) -> WorkflowDecision[Workflow | None]:
             try:
@@ -75,6 +84,20 @@ class WorkflowService:
             return WorkflowDecision(definition.workflow, definition=definition)
 
         return await self.unit.perform("get_workflow_status", token, decide)
+
+    async def _wait_for_answer(self, token: str, seconds: float) -> None:
+        call = await self.unit.load_claims(self.unit.open_token(token))
+        if call.record.waiting is None:
+            return
+        ends = (ANSWERED, COMPLETED, CANCELLED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), aclosing(self._follow(call.id, call.record.seq, ends)) as events:
+                async for _ in events:
+                    return
+
+    async def _follow(self, session: str, after: int, types: Sequence[str]) -> AsyncGenerator[Event]:
+        async for event in self.unit.ledger.follow(session, after=after, types=types):
+            yield event
 
     def session_of(self, token: str) -> str:
         """The session that a genuine token names; nothing is read from the ledger."""

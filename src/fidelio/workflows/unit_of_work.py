@@ -32,6 +32,7 @@ from fidelio.ids import is_short_handle, parse_short_token
 from fidelio.ledger.model import Event, NewEvent, Session
 from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
+from fidelio.workflows.quiet_reads import QUIET_TOOLS, QuietReads
 from fidelio.workflows.records import complete_claims, require_other_origin
 from fidelio.workflows.tokens import Claims, SessionTokens, ShortClaims, StateClaims, TokenSubject
 
@@ -138,6 +139,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     cache: dict[str, LoadedSession[Record]] = msgspec.field(default_factory=dict)
     snapshots: dict[str, Workflow] = msgspec.field(default_factory=dict)
     locks: KeyedLock = msgspec.field(default_factory=KeyedLock)
+    reads: QuietReads = msgspec.field(default_factory=QuietReads)
 
     def open_token(self, token: str) -> Claims:
         """Return the claims of a genuine token. A short handle proves nothing; the policy says whether it is accepted."""
@@ -219,7 +221,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         await self.locks.acquire(claims.sid)
         try:
             entry = self.cache.pop(claims.sid, None)
-            if entry is not None and entry.session.last_seq < claims.seq:
+            # A repeated read commits nothing, which would show that the entry is outdated.
+            if entry is not None and (entry.session.last_seq < claims.seq or tool in QUIET_TOOLS):
                 entry = None
             cached = await self._build_call(entry.session, entry.record, claims, agent) if entry is not None else None
             return await self.run(load, decide, commit, cached=cached, refuse=refuse)
@@ -228,26 +231,28 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
 
     async def commit_call(self, tool: str, call: WorkflowCall, decision: WorkflowDecision[T], began: int) -> CallResult[T]:
         """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
-        whole = decision
+        whole, seq = decision, call.session.last_seq
+        if not decision.events and self.reads.count_if_repeated(call.id, seq, call.agent, tool, now=self.clock()):
+            return self._build_result(call, LoadedSession(call.session, call.record), decision, ())
         if not decision.unfinished:
             call_event = self.build_call_event(
                 tool, call, began, warnings=decision.warnings, closes=decision.closes, definition=decision.definition
             )
             whole = msgspec.structs.replace(decision, events=(*decision.events, call_event))
         done = await self.commit(call, whole)
+        self.reads.note_commit(done.id, seq, done.events)
         self._cache_session(done)
-        who = {"agent": call.agent, "subject": decision.subject}
-        return CallResult(
-            decision.result,
-            done.id,
-            done.record,
-            call.agent,
-            self.tokens.make(done.id, done.record, **who),
-            decision.warnings,
-            done.events,
-            decision.definition,
-            self.tokens.make_short(done.id, done.record, **who) if self.policy.accepts_handles else "",
-        )
+        return self._build_result(call, done, decision, done.events)
+
+    def _build_result(
+        self, call: WorkflowCall, done: LoadedSession[Record], decision: WorkflowDecision[T], events: tuple[Event, ...]
+    ) -> CallResult[T]:
+        tokens, subject = self.tokens, decision.subject
+        token = tokens.make(done.id, done.record, agent=call.agent, subject=subject)
+        short = tokens.make_short(done.id, done.record, agent=call.agent, subject=subject)
+        own = done.id, done.record, call.agent, token
+        short_token = short if self.policy.accepts_handles else ""
+        return CallResult(decision.result, *own, decision.warnings, events, decision.definition, short_token)
 
     def _cache_session(self, done: LoadedSession[Record]) -> None:
         if len(self.cache) >= CACHED_SESSIONS:
@@ -279,6 +284,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             body["err"] = error
         if warnings:
             body["vw"] = [str(warning) for warning in warnings]
+        if counts := self.reads.take_counts(call.id):
+            body["reads"] = counts
         if closes:
             body["closes"] = True
         if definition is not None and definition.warnings:

@@ -60,15 +60,8 @@ class ParsedDocument:
     @property
     def warnings(self) -> tuple[Finding, ...]:
         """Findings for content that is valid but probably a mistake."""
-        if self.format == "markdown":
-            from fidelio.definitions.reading.markdown import find_broken_front_matter  # noqa: PLC0415  # a decoder is imported with its first file
-
-            return tuple(find_broken_front_matter(self.text, self.name))
-        if self.format != "toon":
-            return ()
-        from fidelio.definitions.reading.toon import find_suspicious_lines  # noqa: PLC0415  # a decoder is imported with its first file
-
-        return tuple(find_suspicious_lines(self.text, self.name))
+        find = getattr(_load_reader(self.format), "find_suspicious_lines", None)
+        return () if find is None else tuple(find(self.text, self.name))
 
 
 def detect_format(name: str) -> Format | None:

@@ -39,7 +39,7 @@ def parse(text: str, name: str) -> MarkdownPage:
     return MarkdownPage(front=data if isinstance(data, dict) else {}, body=text[front.end() :])
 
 
-def find_broken_front_matter(text: str, name: str) -> Iterator[Finding]:
+def find_suspicious_lines(text: str, name: str) -> Iterator[Finding]:
     """What is wrong with front matter that is not YAML."""
     front = _match_front_matter(text)
     try:

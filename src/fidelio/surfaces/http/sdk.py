@@ -35,6 +35,7 @@ Context = ServerRequestContext[Any, Any]
 Handler = Callable[[Context, types.RequestParams], Awaitable[dict[str, Any]]]
 MAX_CONNECTIONS = 256
 _TOOL_METHODS, _RESOURCE_METHODS = ("tools/list", "tools/call"), ("resources/list", "resources/read")
+_PROMPT_METHODS = ("prompts/list", "prompts/get")
 
 
 def make_sdk_server(protocol: Protocol) -> Server[Any]:
@@ -47,7 +48,8 @@ def make_sdk_server(protocol: Protocol) -> Server[Any]:
         cache_hints={"server/discover": CacheHint(ttl_ms=CACHE_MILLISECONDS, scope=CACHE_SCOPE)},
         get_tool_input_schema=schemas.get,
     )
-    for method in _TOOL_METHODS + (_RESOURCE_METHODS if protocol.tools.resources else ()):
+    offered = _TOOL_METHODS + (_RESOURCE_METHODS if protocol.tools.resources else ())
+    for method in offered + (_PROMPT_METHODS if protocol.tools.load_prompts is not None else ()):
         server.add_request_handler(method, types.RequestParams, make_handler(protocol))
     return server
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -177,14 +177,21 @@ def find_resource(resources: Iterable[McpResource], uri: object) -> McpResource:
     return resource
 
 
+class Prompts(Protocol):
+    """The prompts of an endpoint. Raises `UsageProblem` for one that does not exist."""
+
+    async def list(self, cursor: object = None) -> dict[str, Any]: ...
+    async def get(self, name: object, arguments: object) -> dict[str, Any]: ...
+
+
 class ServedTools:
-    """The tools and resources of an endpoint. `instructions` explain to a client what the tools are for.
+    """The tools, resources and prompts of an endpoint. `instructions` explain to a client what the tools are for.
 
     `program` is the start of the commands in replies, such as `fidelio --home DIR`. `ask` is the port to the inbox. `own` is
-    who runs the server, by the signs of its process.
+    who runs the server, by the signs of its process. `load_prompts` is called by the first request for prompts.
     """
 
-    __slots__ = ("_ask", "_render", "instructions", "own", "resources", "table")
+    __slots__ = ("_ask", "_render", "instructions", "load_prompts", "own", "resources", "table")
 
     def __init__(
         self,
@@ -195,8 +202,10 @@ class ServedTools:
         program: str = PROGRAM,
         ask: Ask | None = None,
         own: Caller = PERSON,
+        load_prompts: Callable[[], Prompts] | None = None,
     ) -> None:
         self.table = table
+        self.load_prompts = load_prompts
         self.own = own
         self.instructions = instructions
         self.resources = resources

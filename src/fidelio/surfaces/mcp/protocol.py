@@ -26,6 +26,7 @@ from fidelio.surfaces.mcp.endpoint import (
     STATELESS_REVISIONS,
     Client,
     Identity,
+    Prompts,
     ProtocolError,
     RequestStates,
     SentRequest,
@@ -235,9 +236,11 @@ class Protocol:
         self.identity = identity
         self.tools = tools
         self._dispatcher = CallDispatcher(tools, states)
-        self.capabilities = (
-            {**CAPABILITIES, "resources": {"subscribe": False, "listChanged": False}} if tools.resources else CAPABILITIES
-        )
+        self.capabilities = {
+            **CAPABILITIES,
+            **({"resources": {"subscribe": False, "listChanged": False}} if tools.resources else {}),
+            **({"prompts": {"listChanged": False}} if tools.load_prompts is not None else {}),
+        }
 
     def connect(self, peer: Peer | None = None) -> ClientConnection:
         return ClientConnection(self, peer or Peer())
@@ -264,18 +267,20 @@ class Protocol:
                 return _mark_cacheable({"tools": self.tools.table.describe()}, client)
             case "resources/list" | "resources/read" if self.tools.resources:
                 return _mark_cacheable(self._read_resources(params, is_list=method == "resources/list"), client)
+            case "prompts/list" | "prompts/get" if self.tools.load_prompts is not None:
+                return await self._read_prompts(self.tools.load_prompts(), params, is_list=method == "prompts/list")
             case "ping" if not client.is_stateless:
                 return {}
-            case "initialize" if not client.is_stateless:
-                return {"protocolVersion": client.revision, "serverInfo": self.identity.info, **self._introduction}
-            case "server/discover" if client.is_stateless:
-                return _mark_cacheable({"supportedVersions": list(STATELESS_REVISIONS), **self._introduction}, client)
+            case "initialize" | "server/discover" if client.is_stateless is (method == "server/discover"):
+                return self._introduce(client)
             case _:
                 raise ProtocolError(METHOD_NOT_FOUND, f"Method {method[:100]} not found.")
 
-    @property
-    def _introduction(self) -> dict[str, Any]:
-        return {"capabilities": self.capabilities, "instructions": self.tools.instructions}
+    def _introduce(self, client: Client) -> dict[str, Any]:
+        introduction = {"capabilities": self.capabilities, "instructions": self.tools.instructions}
+        if client.is_stateless:
+            return _mark_cacheable({"supportedVersions": list(STATELESS_REVISIONS), **introduction}, client)
+        return {"protocolVersion": client.revision, "serverInfo": self.identity.info, **introduction}
 
     def _read_resources(self, params: Mapping[str, Any], *, is_list: bool) -> dict[str, Any]:
         if is_list:
@@ -283,6 +288,14 @@ class Protocol:
         try:
             return find_resource(self.tools.resources, params.get("uri")).contents()
         except UsageProblem as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from error
+
+    async def _read_prompts(self, prompts: Prompts, params: Mapping[str, Any], *, is_list: bool) -> dict[str, Any]:
+        try:
+            return await (
+                prompts.list(params.get("cursor")) if is_list else prompts.get(params.get("name"), params.get("arguments"))
+            )
+        except FidelioError as error:
             raise ProtocolError(INVALID_PARAMS, str(error)) from error
 
     async def _call_tool(self, params: Mapping[str, Any], request: RequestContext) -> dict[str, Any]:

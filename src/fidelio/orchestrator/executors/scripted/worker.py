@@ -34,7 +34,8 @@ _STEPS = re.compile(r"^steps: (.*)$", re.MULTILINE)
 _TOKEN = re.compile(r"""session_token["']?\s*[:=]\s*["']?([^\s"',}]+)""")
 # The limits of the run bound this wait, too; this bound is for a worker without limits.
 _ANSWER_SECONDS = 24 * 3600.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+# The server replies as soon as there is an answer; this is below the limit of clients for a call.
+_WAIT_SECONDS = 45
 
 
 class CallTool(Protocol):
@@ -133,18 +134,14 @@ class _Worker:
             await self._wait_for_answer()
 
     async def _wait_for_answer(self) -> None:
-        pause = _SHORTEST_PAUSE
         deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
-        while waiting := (await self._status())["open_checkpoint"]:
+        while waiting := (await self._status(wait_seconds=_WAIT_SECONDS))["open_checkpoint"]:
             if asyncio.get_running_loop().time() > deadline:
                 raise ExecutorFailure(f"Nobody has answered {waiting}.", reason="unanswered")
-            # A client over MCP has no notification for an answer, so it asks again.
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
         await self._call("resume_checkpoint")
 
-    async def _status(self) -> dict[str, Any]:
-        status = _parse_json(await self._call("get_workflow_status", quiet=True))
+    async def _status(self, **waiting: int) -> dict[str, Any]:
+        status = _parse_json(await self._call("get_workflow_status", quiet=True, **waiting))
         self._variables = status["variables"]
         return status
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from fidelio.surfaces.mcp.endpoint import ServedTools, list_schema_resources
+from fidelio.surfaces.mcp.endpoint import Prompts, ServedTools, list_schema_resources
 from fidelio.toolkit import ToolHandlers, ToolTable
 
 if TYPE_CHECKING:
@@ -51,11 +52,18 @@ def load_tools(dialect: str, app: Application, sandbox: SandboxSession | None = 
         handlers: ToolHandlers = getattr(import_module(f"{__name__}.{dialect}.handlers"), _HANDLERS[dialect])(app)
         return handlers
 
+    @cache
+    def load_prompts() -> Prompts:
+        prompts: Prompts = import_module(f"{__name__}.prompts").WorkflowPrompts(app, dialect)
+        return prompts
+
     return ServedTools(
-        ToolTable(declarations.TOOLS, load_handlers),
+        ToolTable(declarations.TOOLS, load_handlers, unlisted=declarations.NOT_FOR_WORKERS if app.is_worker else ()),
         instructions=declarations.INSTRUCTIONS,
         resources=list_schema_resources() if dialect == DEFAULT else (),
         program=app.program,
         ask=app.ask,
         own=app.identify_self(),
+        # A worker begins no workflow.
+        load_prompts=None if app.is_worker else load_prompts,
     )

@@ -15,6 +15,8 @@ INSTRUCTIONS = (
     "start_session, get_skills, get_workflow, next_activity. Entering an activity asks its checkpoints; answer every pending "
     "one with respond_checkpoint before you go on. Always pass the newest session_token."
 )
+# A worker carries out an activity: it neither chooses a workflow, nor moves its session, nor answers for people.
+NOT_FOR_WORKERS = frozenset({"discover", "list_workflows", "next_activity", "respond_checkpoint"})
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "discover",

@@ -15,6 +15,8 @@ INSTRUCTIONS = (
     "nav_start. Every reply says where you are and which actions are required, optional or blocked; do the work, then call "
     "nav_action with one of them. A checkpoint is the user's to answer. Always pass the newest state."
 )
+# A worker carries out an activity: it neither chooses a workflow, nor moves its session, nor answers for people.
+NOT_FOR_WORKERS = frozenset({"nav_start", "list_workflows", "get_activities", "discover_resources"})
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "nav_start",

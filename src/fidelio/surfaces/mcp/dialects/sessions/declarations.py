@@ -21,6 +21,8 @@ HEALTH_CHECK = Tool(
     read_only=True,
     output_schema=schemas.HEALTH_CHECK,
 )
+# A worker carries out an activity: it neither chooses a workflow, nor moves its session, nor answers for people.
+NOT_FOR_WORKERS = frozenset({"discover", "list_workflows", "next_activity", "present_checkpoint", "respond_checkpoint"})
 TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "discover",
@@ -48,7 +50,7 @@ TOOLS: tuple[Tool[Any], ...] = (
         "get_workflow_status",
         "Where the session stands",
         "Returns status, activities, variables, the checkpoint that waits, and every transition with whether it holds.",
-        p.TokenReference,
+        p.GetStatus,
         read_only=True,
         output_schema=schemas.GET_WORKFLOW_STATUS,
     ),
@@ -70,7 +72,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "yield_checkpoint",
         "Stop at a checkpoint",
-        "Stops the session at a checkpoint until it is answered. Returns the checkpoint_handle for the orchestrator.",
+        "Stops at a checkpoint until it is answered. Returns the checkpoint_handle for the orchestrator.",
         p.YieldCheckpoint,
         output_schema=schemas.YIELD_CHECKPOINT,
     ),
@@ -100,7 +102,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "get_workflow",
         "Read the workflow",
-        "Returns the workflow's primary skill, a line ---, and its rules, variables, initialActivity and activities.",
+        "Returns the primary skill, a line ---, rules, variables, initialActivity and activities.",
         p.GetWorkflow,
         read_only=True,
     ),

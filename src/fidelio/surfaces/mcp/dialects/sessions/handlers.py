@@ -42,6 +42,7 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
     GetResource,
     GetSkill,
     GetSkills,
+    GetStatus,
     GetTrace,
     GetWorkflow,
     NextActivity,
@@ -153,9 +154,9 @@ class SessionsDialect(Dialect):
         forget_delivered(context, outcome, arguments.session_token)
         return render_reply(context, started_json(outcome), outcome)
 
-    async def get_workflow_status(self, arguments: TokenReference, context: CallContext) -> Done:
+    async def get_workflow_status(self, arguments: GetStatus, context: CallContext) -> Done:
         service = await self.app.workflows()
-        outcome = await service.status(arguments.session_token)
+        outcome = await service.status(arguments.session_token, wait_seconds=arguments.wait_seconds)
         record, workflow = outcome.record, outcome.result
         body: dict[str, Any] = {
             "status": record.status,

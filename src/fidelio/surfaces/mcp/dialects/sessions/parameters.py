@@ -43,6 +43,14 @@ class TokenReference(msgspec.Struct):
     session_token: Token
 
 
+class GetStatus(msgspec.Struct):
+    """Parameters of get_workflow_status."""
+
+    session_token: Token
+    # Below the limit of clients for a call.
+    wait_seconds: Annotated[int, Meta(ge=0, le=50, description="Wait for an answer.")] = 0
+
+
 Full = Annotated[bool, Meta(description="true: send it again.")]
 
 
@@ -102,7 +110,7 @@ class NextActivity(msgspec.Struct):
     ] = msgspec.UNSET
     step_manifest: Annotated[
         Annotated[list[StepEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
-        Meta(description="The steps of the activity you leave, in order; one entry per loop iteration."),
+        Meta(description="In order; one entry per loop iteration."),
     ] = msgspec.UNSET
     activity_manifest: Annotated[
         Annotated[list[ActivityEntry], Meta(max_length=MAX_MANIFEST_ENTRIES)] | msgspec.UnsetType,
@@ -141,7 +149,7 @@ OptionId = Annotated[
     str | msgspec.UnsetType,
     Meta(description="The option that the user chose."),
 ]
-AutoAdvance = Annotated[bool, Meta(description="true: the default option, after its time.")]
+AutoAdvance = Annotated[bool, Meta(description="true: the default, after its time.")]
 ConditionNotMet = Annotated[bool, Meta(description="true: its condition does not hold.")]
 
 
