@@ -266,17 +266,30 @@ def _find_step(activity: Activity, step_id: str) -> Step:
 
 
 def summarize_workflow(workflow: Workflow, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the workflow without the bodies of its activities.
+    """Return the workflow without the bodies of its activities, and with a short description of each variable.
 
     `keys` maps the fields, in their order, to keys of the result; a field that the workflow does not have is null.
     """
     fields = workflow.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(keys))
+    fields["variables"] = [_shorten_variable(variable) for variable in fields.get("variables", ())]
     return {
         **{key: fields.get(key) for key in keys.values()},
         "activities": [
             {"id": activity.id, "name": activity.name, "required": activity.required} for activity in workflow.activities
         ],
     }
+
+
+MAX_VARIABLE_DESCRIPTION = 72
+
+
+def _shorten_variable(variable: dict[str, Any]) -> dict[str, Any]:
+    """The variable as a summary has it: most of the text of a workflow file describes variables."""
+    short = {key: value for key, value in variable.items() if not (key == "required" and value is False)}
+    description = " ".join(str(variable.get("description", "")).split())
+    if len(description) > MAX_VARIABLE_DESCRIPTION:
+        short["description"] = description[:MAX_VARIABLE_DESCRIPTION].rsplit(" ", 1)[0] + "…"
+    return short
 
 
 _HEAD = {name: name for name in ("id", "version", "title", "description", "rules", "variables")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, Protocol
@@ -68,14 +68,16 @@ class Dialect(ToolHandlers):
     def __init__(self, app: Application) -> None:
         self.app = app
         self.texts = DefinitionTexts()
-        self._listed: tuple[Sequence[WorkflowSummary], str] = (), ""
+        self._listed: tuple[Sequence[WorkflowSummary], str, tuple[Text, ...]] = (), "", ()
 
-    def get_or_encode_list(self, library: Library, encode: Callable[[Sequence[WorkflowSummary]], str]) -> str:
-        """The text of the list of workflows; encoding 500 of them takes 60 times as long as the rest of the call."""
+    def render_list(self, library: Library, context: CallContext, encode: Callable[[Sequence[WorkflowSummary]], str]) -> Done:
+        """The reply of list_workflows. Cached: encoding 500 workflows takes 60 times as long as the rest of the call."""
         entries = library.checked_list()
         if self._listed[0] is not entries:
-            self._listed = entries, encode(self.list_workflow_entries(library))
-        return self._listed[1]
+            text = encode(self.list_workflow_entries(library))
+            self._listed = entries, text, tuple(_describe_unlisted(self.app, library, entries))
+        _, text, remarks = self._listed
+        return Done(text, remarks=tuple(context.render(remark) for remark in remarks))
 
     async def call(self, tool: Tool[Any], arguments: Mapping[str, Any], context: CallContext) -> Outcome:
         """Carry out a call. What is wrong with its form is a text of its own where the reply does not show it."""
@@ -190,12 +192,12 @@ def list_startable_workflows(library: Library) -> list[WorkflowSummary]:
     return [entry for entry in library.checked_list() if entry.id != META and not entry.broken]
 
 
-def describe_unlisted(app: Application, library: Library, context: CallContext) -> tuple[str, ...]:
+def _describe_unlisted(app: Application, library: Library, entries: Iterable[WorkflowSummary]) -> Iterator[Text]:
     """Remarks about what is not in the list: broken workflows, and projects that nobody has trusted."""
-    entries = islice((entry for entry in library.checked_list() if entry.broken), MAX_LISTED_BROKEN)
-    broken = (_describe_broken(entry).map_text(app.remove_root_paths) for entry in entries)
-    projects = (_describe_project(str(root.path.parent.parent)) for root in library.untrusted)
-    return tuple(context.render(text) for text in (*broken, *projects))
+    for entry in islice((entry for entry in entries if entry.broken), MAX_LISTED_BROKEN):
+        yield _describe_broken(entry).map_text(app.remove_root_paths)
+    for root in library.untrusted:
+        yield _describe_project(str(root.path.parent.parent))
 
 
 def shorten_description(text: str) -> str:

@@ -26,7 +26,6 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_move,
     definition_json,
     describe_list,
-    describe_unlisted,
     find_repeated,
     forget_delivered,
     list_startable_workflows,
@@ -157,8 +156,7 @@ class GatesDialect(Dialect):
         return render_document(context, {**server, "available_workflows": workflows, "discovery": discovery})
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
-        library = await self.app.library()
-        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
+        return self.render_list(await self.app.library(), context, _encode_list)
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())

@@ -16,7 +16,7 @@ from fidelio.engine.checkpoints import find_checkpoint
 from fidelio.engine.phrases import checkpoint_not_found
 from fidelio.engine.transitions import explain_missing_transition
 from fidelio.errors import ComponentNotFound, DefinitionError
-from fidelio.surfaces.mcp.dialects.common import Dialect, as_json, describe_list, describe_unlisted
+from fidelio.surfaces.mcp.dialects.common import Dialect, as_json, describe_list
 from fidelio.surfaces.mcp.dialects.navigator.parameters import (
     GetActivity,
     GetCheckpoint,
@@ -40,8 +40,7 @@ class NavigatorLibrary(Dialect):
     """Handlers of the tools that read definitions."""
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
-        library = await self.app.library()
-        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
+        return self.render_list(await self.app.library(), context, _encode_list)
 
     def list_workflow_entries(self, library: Library) -> Sequence[WorkflowSummary]:
         return _list_readable(library)

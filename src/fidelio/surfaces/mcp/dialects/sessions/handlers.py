@@ -26,7 +26,6 @@ from fidelio.surfaces.mcp.dialects.common import (
     build_meta,
     build_move,
     describe_list,
-    describe_unlisted,
     find_repeated,
     forget_delivered,
     load_procedure,
@@ -134,8 +133,7 @@ class SessionsDialect(Dialect):
         return Done("\n".join([*header_lines, "", load_procedure(await self.app.library(), INSTRUCTIONS)]))
 
     async def list_workflows(self, _: NoParameters, context: CallContext) -> Done:
-        library = await self.app.library()
-        return Done(self.get_or_encode_list(library, _encode_list), remarks=describe_unlisted(self.app, library, context))
+        return self.render_list(await self.app.library(), context, _encode_list)
 
     async def health_check(self, _: NoParameters, context: CallContext) -> Done:
         return render_reply(context, await self.describe_health())
