@@ -182,3 +182,52 @@ def test_what_a_list_leaves_out_is_said(fidelio: Fidelio, home: Path) -> None:
     assert listed.returncode == 0
     assert "mine/workflow.yaml" in listed.stderr
     assert len(data["findings"]) == 1
+
+
+MISSPELT = GOOD.replace("    name: Only\n", "    name: Only\n    outcom: [x]\n")
+
+
+@proves("lint.sarif")
+def test_strict_fails_on_warnings_and_sarif_is_printed(fidelio: Fidelio, tmp_path: Path) -> None:
+    root = str(write(tmp_path / "w", "one", MISSPELT))
+    plain, strict, sarif = fidelio("lint", root), fidelio("lint", root, "--strict"), fidelio("lint", root, "--sarif")
+
+    assert (plain.returncode, strict.returncode) == (0, 1)
+    assert "Did you mean outcome?" in plain.stdout
+    (result,) = json.loads(sarif.stdout)["runs"][0]["results"]
+    assert result["ruleId"] == "unknown-key"
+
+
+@proves("lint.unopened")
+def test_lint_names_what_it_did_not_open(fidelio: Fidelio, tmp_path: Path) -> None:
+    root = write(tmp_path / "w", "one", GOOD)
+    (root / "one" / "notes.txt").write_text("")
+
+    assert "one/notes.txt" in fidelio("lint", str(root)).stderr
+
+
+@proves("dialects.list")
+def test_a_workflow_that_breaks_the_schema_is_marked_in_the_list(fidelio: Fidelio, home: Path) -> None:
+    write(home / "workflows", "mine", GOOD + "tags: 3\n")
+    listed = fidelio("list")
+    (entry,) = [each for each in json.loads(fidelio("list", "--json").stdout)["workflows"] if each["id"] == "mine"]
+
+    assert "(broken) A good one" in listed.stdout
+    assert entry["broken"]
+    assert "`tags` has to be a list" in entry["findings"][0]["sentence"]
+
+
+@proves("cli.schema")
+def test_an_editor_finds_the_schema_of_each_kind_of_file(fidelio: Fidelio, tmp_path: Path) -> None:
+    shown = fidelio("schema").stdout
+    line = next(line for line in shown.splitlines() if line.endswith("activity.json")).strip()
+    copied = json.loads(fidelio("schema", "--output", str(tmp_path / "schemas"), "--json").stdout)
+
+    assert line.startswith("# yaml-language-server: $schema=")
+    assert json.loads(Path(line.partition("=")[2]).read_text()) == json.loads(fidelio("schema", "activity").stdout)
+    assert set(copied) == {"activity", "resource", "rules", "skill", "workflow"}
+    assert {"string"} == {
+        kind["type"]
+        for kind in json.loads(Path(copied["activity"]).read_text())["$defs"]["Step"]["properties"]["condition"]["anyOf"]
+        if kind.get("type") == "string"
+    }

@@ -6,6 +6,7 @@ workflows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -52,7 +53,41 @@ def validate(model: type[Model], document: ParsedDocument, data: object = None, 
     try:
         return model.model_validate(data)
     except ValidationError as problem:
+        if not under and (keys := find_newer_keys(data)):
+            sentence = describe_newer_generation(keys)
+            at = document.at(tuple(keys[:1]))
+            raise UnreadableDefinition(
+                [error(document.name, "newer-generation", sentence, NEWER_GENERATION_REMEDY, at=at)]
+            ) from None
         raise UnreadableDefinition(_list_findings(problem, document, data, under)) from None
+
+
+# Keys by which a file of a newer generation of the format is known, with what they hold there.
+_STEP_KINDS = frozenset({"step", "action", "checkpoint", "loop", "decision", "trigger"})
+NEWER_GENERATION_REMEDY = (
+    "Use a version of the workflow from before that change, or convert it: rules as a list, skills instead of techniques and "
+    "fragments, and checkpoints, decisions and loops in lists of their own beside the steps."
+)
+
+
+def find_newer_keys(data: object) -> list[str]:
+    """The keys by which a file is of a newer generation of the format; none if it is not."""
+    if not isinstance(data, dict):
+        return []
+    keys = [key for key in ("techniques", "fragments") if isinstance(data.get(key), (dict, list))]
+    steps = data.get("steps")
+    if isinstance(steps, list) and any(isinstance(step, dict) and step.get("kind") in _STEP_KINDS for step in steps):
+        keys.append("steps")
+    # A skill has had rules as a mapping from the beginning.
+    if isinstance(data.get("rules"), dict) and (keys or data.keys() & {"initialActivity", "activities", "variables", "steps"}):
+        keys.append("rules")
+    return keys
+
+
+def describe_newer_generation(keys: Sequence[str]) -> str:
+    words = {"steps": "steps with `kind`", "rules": "`rules` as a mapping"}
+    said = " and ".join(words.get(key, f"`{key}`") for key in keys)
+    return f"This file is of a newer generation of the workflow-server format than Fidelio reads: it has {said}."
 
 
 def _list_findings(problem: ValidationError, document: ParsedDocument, data: Any, under: Path) -> list[Finding]:

@@ -41,6 +41,7 @@ COMMANDS = {
     "run": ("run", "Run WORKFLOW with agents, activity by activity."),
     "runtime": ("runtime.group", "Define agents, send them messages, follow and answer them."),
     "sandbox": ("sandbox", "Look into the sandbox of a session, run a command in it, bring changes back."),
+    "schema": ("workflows", "Show the JSON Schemas of workflow files, for editors."),
     "search": ("record", "Find TEXT in events and documents."),
     "sessions": ("record", "List sessions, newest first."),
     "show": ("workflows", "Show WORKFLOW as text."),

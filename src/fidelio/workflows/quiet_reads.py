@@ -55,6 +55,8 @@ class QuietReads:
 
     def note_commit(self, session: str, before: int, events: tuple[Event, ...]) -> None:
         """Note what a call has committed after event `before`: a read, or a change that ends the reads."""
+        if not events:
+            return
         known = self._sessions.pop(session, None)
         reads = list(_iter_reads(events))
         if len(reads) != len(events):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fidelio.definitions.findings import Finding, error, warning
-from fidelio.definitions.lint import encode_findings, format_findings, has_errors, lint_directory, render_summary
+from fidelio.definitions.lint import (
+    encode_findings,
+    encode_sarif,
+    format_findings,
+    has_errors,
+    lint_directory,
+    list_unopened_files,
+    load_examples,
+    render_summary,
+)
+from tests.definitions.libraries import activity, manifest, save
 from tests.support import proves
 from tests.support.shared import shared_workflow_roots
 
@@ -92,6 +104,7 @@ def test_a_report_for_programs() -> None:
         "severity": "error",
         "sentence": "It is wrong.",
         "remedy": "Write it anew.",
+        "link": "docs/reference/lint-rules.md#schema",
     }
 
 
@@ -126,3 +139,90 @@ def test_findings_in_files_that_others_wrote_point_at_the_name_they_speak_of(roo
         if finding.rule.startswith(("unresolved", "undeclared-v", "undeclared-m", "undeclared-e", "unknown-key")):
             line = Path(finding.file).read_text("utf-8").splitlines()[finding.line - 1]
             assert named(finding) in line, str(finding)
+
+
+@proves("lint.guidance")
+def test_the_first_finding_of_a_rule_shows_the_right_form_and_where_it_is_explained(tmp_path: Path) -> None:
+    misspelt = {"id": "plan", "version": "1.0.0", "name": "Plan", "descripton": "A.", "outcom": ["B"]}
+    found = lint_directory(
+        save(tmp_path, {"w/workflow.yaml": manifest("w"), "w/activities/01-plan.yaml": json.dumps(misspelt)})
+    )
+    report = format_findings(found, examples=load_examples(finding.rule for finding in found))
+
+    assert [finding.remedy for finding in found] == ["Did you mean description?", "Did you mean outcome?"]
+    assert report.count("For example:") == 1
+    assert "        description: What is to be done." in report
+    assert "    More: docs/reference/lint-rules.md#unknown-key" in report
+
+
+@proves("lint.sarif")
+def test_sarif_has_every_finding_at_its_line_and_each_rule_once() -> None:
+    log = encode_sarif([*FOUND, FOUND[0]], root="/lib", examples={"schema": "id: demo"})
+    (run,) = log["runs"]
+    results, rules = run["results"], run["tool"]["driver"]["rules"]
+
+    assert log["version"] == "2.1.0"
+    assert [rule["id"] for rule in rules] == ["file-name", "schema"]
+    assert [rules[result["ruleIndex"]]["id"] for result in results] == [result["ruleId"] for result in results]
+    assert results[0] == {
+        "ruleId": "schema",
+        "ruleIndex": 1,
+        "level": "error",
+        "message": {"text": "It is wrong. Write it anew."},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": "demo/a.yaml"},
+                    "region": {"startLine": 3, "startColumn": 5},
+                }
+            }
+        ],
+    }
+    assert "region" not in results[1]["locations"][0]["physicalLocation"]
+    assert "id: demo" in rules[1]["help"]["text"]
+
+
+@proves("lint.newer-generation")
+@pytest.mark.parametrize(
+    ("file", "data", "words"),
+    [
+        (
+            "workflow.yaml",
+            {"id": "w", "version": "1.0.0", "title": "W", "rules": {"a": "b"}, "initialActivity": "a", "tags": 3},
+            "`rules` as a mapping",
+        ),
+        (
+            "activities/01-plan.yaml",
+            {"id": "plan", "techniques": ["x"], "steps": [{"kind": "checkpoint", "id": 3}, {"kind": "loop"}], "outcome": "o"},
+            "`techniques` and steps with `kind`",
+        ),
+    ],
+)
+def test_a_file_of_a_newer_generation_is_one_finding_that_says_so(
+    tmp_path: Path, file: str, data: dict[str, Any], words: str
+) -> None:
+    files = {"workflow.yaml": manifest("w"), "activities/02-a.yaml": activity("a"), file: json.dumps(data)}
+    found = lint_directory(save(tmp_path, {f"w/{name}": text for name, text in files.items()}))
+
+    assert [(Path(finding.file).name, finding.rule, finding.severity) for finding in found] == [
+        (Path(file).name, "newer-generation", "error")
+    ]
+    assert words in found[0].sentence
+    assert "convert it" in found[0].remedy
+
+
+@proves("lint.broken-manifest")
+def test_the_activities_of_a_broken_manifest_are_checked_too(tmp_path: Path) -> None:
+    broken = {"w/workflow.yaml": manifest("w") + "tags: 3\n", "w/activities/01-a.yaml": activity("a") + "steps: 3\n"}
+    found = lint_directory(save(tmp_path, broken))
+
+    assert [Path(finding.file).name for finding in found] == ["01-a.yaml", "workflow.yaml"]
+
+
+@proves("lint.unopened")
+def test_files_that_nothing_reads_are_named(tmp_path: Path) -> None:
+    files = {"w/notes.txt": "", "w/activities/01-a.yaml": activity("a"), "w/drafts/b.yaml": "", "README.md": "", ".git/x": ""}
+    root = save(tmp_path, {"w/workflow.yaml": manifest("w"), "w/resources/01-p.md": "# P", **files})
+
+    assert list_unopened_files(root) == ["README.md", "w/drafts/b.yaml", "w/notes.txt"]
+    assert list_unopened_files(root / "w") == ["drafts/b.yaml", "notes.txt"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from fidelio.definitions.library.identifiers import escape_name
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.lint import checkpoints, conditions, identity, targets, transitions, variables
 from fidelio.definitions.lint.rules import RULES, Rule
+from fidelio.definitions.lint.sarif import encode_sarif, link_rule
 from fidelio.definitions.lint.subject import list_subjects
+from fidelio.definitions.reading.document import detect_format
 from fidelio.definitions.wording import describe_count
 
 RULE_MODULES = (identity, targets, transitions, checkpoints, conditions, variables)
@@ -48,15 +50,67 @@ def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ())
     return tuple(finding for finding in lint(library) if finding.file.startswith(inside) or finding.file in itself)
 
 
+_COMPONENT_FOLDERS = ("activities", "skills", "resources", "guides", "templates")
+
+
+def list_unopened_files(path: str | os.PathLike[str]) -> list[str]:
+    """The files below a directory, from there on, that are no definitions by place or suffix, so that nothing reads them."""
+    root = Path(path)
+    files = sorted(file for file in root.rglob("*") if file.is_file())
+    return [name for file in files if not _is_definition(name := os.path.relpath(file, root), root)]
+
+
+def _is_definition(name: str, root: Path) -> bool:
+    parts = Path(name).parts
+    if any(part.startswith(".") for part in parts):
+        return True
+    inner = parts if any((root / manifest).is_file() for manifest in MANIFESTS) else parts[1:] or parts
+    if len(inner) == 1:
+        return detect_format(name) in ("yaml", "toon", "json")
+    return len(inner) == 2 and inner[0] in _COMPONENT_FOLDERS and detect_format(name) is not None
+
+
 def has_errors(findings: tuple[Finding, ...]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def format_findings(findings: Iterable[Finding], *, color: bool = False, root: str | os.PathLike[str] = "") -> str:
-    """Render a paragraph per finding, in the form that editors turn into links, and a summary line."""
-    found = list(findings)
-    lines = [line for finding in found for line in _render_finding(finding, os.fspath(root), color=color)]
+def format_findings(
+    findings: Iterable[Finding],
+    *,
+    color: bool = False,
+    root: str | os.PathLike[str] = "",
+    examples: Mapping[str, str] | None = None,
+) -> str:
+    """Render a paragraph per finding, in the form that editors turn into links, and a summary line.
+
+    The first finding of each rule shows its example of the right form, and where the reference explains the rule.
+    """
+    found, lines, left = list(findings), list[str](), dict(examples or {})
+    for finding in found:
+        lines += _render_finding(finding, os.fspath(root), color=color)
+        if (example := left.pop(finding.rule, None)) is not None:
+            lines += [f"    {_paint(line, _FAINT, color=color)}" for line in _render_example(finding.rule, example)]
     return "\n".join([*lines, render_summary(found, color=color)])
+
+
+MAX_EXAMPLE_LINES = 12
+
+
+def _render_example(rule: str, example: str) -> Iterator[str]:
+    yield "For example:"
+    rows = example.strip().splitlines()
+    yield from (f"    {row}" for row in rows[:MAX_EXAMPLE_LINES])
+    if len(rows) > MAX_EXAMPLE_LINES:
+        yield "    ..."
+    yield f"More: {link_rule(rule)}"
+
+
+def load_examples(rules: Iterable[str]) -> dict[str, str]:
+    """The right form for each of these rules, as the reference shows it."""
+    from fidelio.definitions.lint.examples import load_reading_examples, load_rule_examples  # noqa: PLC0415  # reads YAML files, which only a report needs
+
+    known = {**load_reading_examples(), **load_rule_examples()}
+    return {rule: known[rule].good for rule in dict.fromkeys(rules) if rule in known}
 
 
 def _render_finding(finding: Finding, root: str, *, color: bool) -> Iterator[str]:
@@ -89,7 +143,7 @@ def render_summary(findings: Iterable[Finding], *, color: bool = False) -> str:
 
 
 def encode_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    return [finding.as_json() for finding in findings]
+    return [{**finding.as_json(), "link": link_rule(finding.rule)} for finding in findings]
 
 
 __all__ = [
@@ -97,9 +151,12 @@ __all__ = [
     "RULE_MODULES",
     "Rule",
     "encode_findings",
+    "encode_sarif",
     "format_findings",
     "has_errors",
     "lint",
     "lint_directory",
+    "list_unopened_files",
+    "load_examples",
     "render_summary",
 ]

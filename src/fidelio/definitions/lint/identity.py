@@ -7,10 +7,11 @@ from typing import Protocol
 
 from fidelio.definitions.flow import list_steps
 from fidelio.definitions.library.identifiers import check_id
-from fidelio.definitions.lint.rules import LintProblem, rule
+from fidelio.definitions.lint.rules import LintProblem, rule, suggest_name
 from fidelio.definitions.lint.subject import ActivitySubject, LintSubject, SourceFile, list_inline_activities
-from fidelio.definitions.models import Definition, list_unknown_keys
+from fidelio.definitions.models import Definition, list_known_keys, list_unknown_keys
 from fidelio.definitions.models.base import Path
+from fidelio.definitions.parsing import NEWER_GENERATION_REMEDY, describe_newer_generation, find_newer_keys
 from fidelio.errors import BadId
 
 NamedItem = tuple[str, Path]
@@ -124,15 +125,62 @@ def check_file_name(subject: LintSubject) -> Iterator[LintProblem]:
 @rule("unknown-key", "warning")
 def check_unknown_key(subject: LintSubject) -> Iterator[LintProblem]:
     """A key is unknown at this position. It is served but has no effect; often it is misspelt, and its value is not used."""
-    head = subject.workflow.model_copy(update={"activities": ()})
-    yield from _find_unknown_keys(head, subject.manifest)
-    for entry in subject.activities:
-        yield from _find_unknown_keys(entry.activity, entry.source)
-    for skill in subject.skills:
-        yield from _find_unknown_keys(skill.skill, skill.source)
+    for model, source, path in _list_unknown_keys(subject):
+        if not _is_lost_effect(path) and not _is_newer_key(path, source):
+            hint = suggest_name(str(path[-1]), list_known_keys(model, path))
+            yield LintProblem(
+                source, path, f"The key {path[-1]!r} is unknown here.", hint or "Correct its spelling, or delete it."
+            )
 
 
-def _find_unknown_keys(model: Definition, source: SourceFile) -> Iterator[LintProblem]:
-    for path in list_unknown_keys(model):
-        sentence = f"The key {path[-1]!r} is unknown here."
-        yield LintProblem(source, path, sentence, "Correct its spelling, or delete it.")
+@rule("lost-effect", "error")
+def check_lost_effect(subject: LintSubject) -> Iterator[LintProblem]:
+    """A key in or next to the `effect` of an option is unknown, so choosing the option does not have that effect. A person
+    answers, and nothing changes.
+    """
+    for _, source, path in _list_unknown_keys(subject):
+        if _is_lost_effect(path):
+            hint = suggest_name(str(path[-1]), (*EFFECT_KEYS, "effect"))
+            remedy = hint or f"An effect has {', '.join(EFFECT_KEYS)}."
+            yield LintProblem(source, path, f"The key {path[-1]!r} is unknown here, and what it sets is lost.", remedy)
+
+
+@rule("newer-generation", "warning")
+def check_newer_generation(subject: LintSubject) -> Iterator[LintProblem]:
+    """A file has keys of a newer generation of the format: techniques, fragments, or steps with `kind`. They are served but
+    have no effect. Where such a file cannot be read at all, this is an error.
+    """
+    for source in {entry.source.file: entry.source for entry in subject.activities}.values():
+        if keys := _find_newer_keys(source):
+            yield LintProblem(source, (), describe_newer_generation(keys), NEWER_GENERATION_REMEDY)
+
+
+def _list_unknown_keys(subject: LintSubject) -> Iterator[tuple[Definition, SourceFile, Path]]:
+    models: list[tuple[Definition, SourceFile]] = [
+        (subject.workflow.model_copy(update={"activities": ()}), subject.manifest),
+        *((entry.activity, entry.source) for entry in subject.activities),
+        *((skill.skill, skill.source) for skill in subject.skills),
+    ]
+    for model, source in models:
+        yield from ((model, source, path) for path in list_unknown_keys(model))
+
+
+EFFECT_KEYS = ("setVariable", "transitionTo", "skipActivities")
+
+
+def _is_lost_effect(path: Path) -> bool:
+    """Whether the unknown key is in an `effect`, or in an option with a name like that of an effect."""
+    if len(path) > 1 and path[-2] == "effect":
+        return True
+    in_option = len(path) > 2 and path[-3] == "options"
+    return in_option and bool(suggest_name(str(path[-1]), (*EFFECT_KEYS, "effect")))
+
+
+def _is_newer_key(path: Path, source: SourceFile) -> bool:
+    """Whether the key belongs to a newer generation, which has its own finding."""
+    keys = _find_newer_keys(source)
+    return path[-1] in keys or (path[-1] == "kind" and "steps" in keys)
+
+
+def _find_newer_keys(source: SourceFile) -> list[str]:
+    return find_newer_keys(source.document.data) if source.document is not None and not source.inside else []

@@ -24,7 +24,7 @@ from fidelio.definitions.models.activity import (
     Transition,
     Trigger,
 )
-from fidelio.definitions.models.base import Definition, list_unknown_keys
+from fidelio.definitions.models.base import Definition, list_known_keys, list_unknown_keys
 from fidelio.definitions.models.condition import And, Condition, Not, Operator, Or, Simple
 from fidelio.definitions.models.workflow import (
     ArtifactLocation,
@@ -66,5 +66,6 @@ __all__ = [
     "Workflow",
     "WorkflowManifest",
     "WorkflowSkills",
+    "list_known_keys",
     "list_unknown_keys",
 ]

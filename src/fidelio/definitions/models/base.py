@@ -49,6 +49,25 @@ def list_unknown_keys(model: Definition, path: Path = ()) -> Iterator[Path]:
         yield from _list_unknown_in(getattr(model, name), (*path, field.alias or name))
 
 
+def list_known_keys(model: Definition, path: Path) -> list[str]:
+    """The keys that the model at `path`, which is the path of a key in it, knows; none for a mapping of any keys."""
+    found: object = model
+    for step in path[:-1]:
+        found = _get_part(found, step)
+    if not isinstance(found, Definition):
+        return []
+    return [*(field.alias or name for name, field in type(found).model_fields.items()), *(found.further_keys or ())]
+
+
+def _get_part(value: object, step: str | int) -> object:
+    if isinstance(value, Definition):
+        names = (name for name, field in type(value).model_fields.items() if step in (name, field.alias))
+        return getattr(value, next(names, ""), None)
+    if isinstance(value, tuple) and isinstance(step, int):
+        return value[step]
+    return value.get(step) if isinstance(value, dict) else None
+
+
 def _list_unknown_in(value: object, path: Path) -> Iterator[Path]:
     if isinstance(value, Definition):
         yield from list_unknown_keys(value, path)

@@ -19,9 +19,18 @@ from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.library.search_path import bundled_root
-from fidelio.definitions.lint import encode_findings, format_findings, has_errors, lint, lint_directory
+from fidelio.definitions.lint import (
+    encode_findings,
+    encode_sarif,
+    format_findings,
+    has_errors,
+    lint,
+    lint_directory,
+    list_unopened_files,
+    load_examples,
+)
 from fidelio.definitions.models import Definition
-from fidelio.definitions.wording import to_ascii
+from fidelio.definitions.wording import describe_count, to_ascii
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -94,25 +103,83 @@ def draw_command(
 @click.command("lint")
 @click.argument("directory", required=False, type=click.Path(file_okay=False, exists=True))
 @click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may refer to the bundled ones.")
+@click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print SARIF, which build services show at the lines.")
 @json_option
 @with_cli_context
-def lint_command(cli: CliContext, directory: str | None, with_bundled: bool, as_json: bool) -> int:
+def lint_command(
+    cli: CliContext, /, directory: str | None, with_bundled: bool, strict: bool, as_sarif: bool, as_json: bool
+) -> int:
     """Check workflow files: those in DIRECTORY, or everything on the search path.
 
     DIRECTORY contains workflows, as with `--workflows DIRECTORY`, or is the directory of a single workflow.
 
     Each finding shows file, line, rule, what is wrong and what to do; docs/reference/lint-rules.md explains the rules.
 
-    Exit code 1: there are errors.
+    Exit code 1: there are errors, or with --strict warnings.
     """
     findings = _lint(cli, directory, with_bundled=with_bundled)
+    examples = {} if as_json else load_examples(finding.rule for finding in findings)
     if as_json:
         print_json(encode_findings(findings))
+    elif as_sarif:
+        print_json(encode_sarif(findings, root=current_directory(), examples=examples))
     else:
         # A program that reads the findings expects each on one line.
         show = print_block if sys.stdout.isatty() else click.echo
-        show(format_findings(sanitize(findings), color=uses_color(), root=current_directory()))
-    return int(has_errors(findings))
+        show(format_findings(sanitize(findings), color=uses_color(), root=current_directory(), examples=examples))
+        _name_unopened_files(directory)
+    return int(has_errors(findings) or (strict and bool(findings)))
+
+
+MAX_UNOPENED = 20
+
+
+def _name_unopened_files(directory: str | None) -> None:
+    """Say which files in a directory lint did not open: they are no part of a workflow, or nobody meant them to be none."""
+    found = list_unopened_files(directory) if directory is not None else []
+    if found:
+        more = f" and {len(found) - MAX_UNOPENED} more" if len(found) > MAX_UNOPENED else ""
+        names = ", ".join(escape_line(name) for name in found[:MAX_UNOPENED])
+        print_message(f"Not opened, because no workflow uses {describe_count(len(found), 'such file')}: {names}{more}.")
+
+
+SCHEMAS = Path(__file__).resolve().parents[2] / "definitions" / "schemas"
+
+
+@click.command("schema")
+@click.argument("kind", required=False, type=click.Choice(sorted(file.stem for file in SCHEMAS.glob("*.json"))))
+@click.option("--output", "-o", type=click.Path(file_okay=False), help="Copy the schemas into this directory.")
+@json_option
+@with_cli_context
+def schema_command(_: CliContext, kind: str | None, output: str | None, as_json: bool) -> None:
+    """Print the JSON Schema of files of KIND; without KIND, where the schemas are and how an editor uses them.
+
+    The first line of a YAML file tells an editor its schema: `# yaml-language-server: $schema=PATH`. A project that is shared
+    needs a copy that it contains: --output writes one.
+    """
+    if kind is not None and output is None:
+        click.echo((SCHEMAS / f"{kind}.json").read_text("utf-8"), nl=False)
+        return
+    files = {file.stem: file for file in sorted(SCHEMAS.glob("*.json")) if kind in (None, file.stem)}
+    if output is not None:
+        files = {name: _copy_schema(file, Path(output)) for name, file in files.items()}
+    if as_json:
+        print_json({name: str(file) for name, file in files.items()})
+        return
+    click.echo("The first line of a YAML file, by its kind:\n")
+    for name, file in files.items():
+        click.echo(f"{name}\n  # yaml-language-server: $schema={file}")
+
+
+def _copy_schema(file: Path, directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        copy = directory / file.name
+        copy.write_bytes(file.read_bytes())
+    except OSError as error:
+        raise UsageProblem(f"{directory} cannot be written: {error.strerror}.", remedy="Choose another directory.") from error
+    return copy
 
 
 def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tuple[Finding, ...]:
