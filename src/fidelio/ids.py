@@ -39,7 +39,7 @@ def is_short_handle(text: str) -> bool:
 
 
 class ShortToken(NamedTuple):
-    """The parts of the short form of a token: a session, the number of an agent in it, a visit, and perhaps a request."""
+    """The short form of a token: a session, the number of an agent in it, a visit, and perhaps a request."""
 
     session: str
     agent: int

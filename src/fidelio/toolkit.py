@@ -347,7 +347,7 @@ class ToolHandlers:
         return await handler(parameters, context)
 
     async def admit_unknown_arguments(self, problem: UsageProblem, _: Mapping[str, Any], __: CallContext) -> None:
-        """Called for a call with arguments that its tool does not have. Raises the problem: the caller meant something."""
+        """Called for a call with arguments that its tool does not have. Raises the problem: ignoring them loses something."""
         raise problem
 
     async def record_refused_call(self, tool: str, arguments: Mapping[str, Any], error: FidelioError) -> None:
@@ -371,7 +371,7 @@ class ToolTable:
     def __init__(
         self, tools: Iterable[Tool[Any]], load_handlers: Callable[[], ToolHandlers], *, unlisted: Collection[str] = ()
     ) -> None:
-        """`unlisted` tools are not offered; a call of one is answered with the reason."""
+        """`unlisted` tools are not offered; calling them is answered with the reason."""
         self._tools = {tool.name: tool for tool in tools}
         self._unlisted = frozenset(unlisted)
         self._load_handlers = cache(load_handlers)

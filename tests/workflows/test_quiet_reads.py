@@ -63,7 +63,7 @@ def test_a_count_is_written_after_a_while_and_sessions_are_bounded() -> None:
     reads = QuietReads()
 
     assert not reads.count_if_repeated("s", 1, "a", "get_workflow_status", now=LONGEST_MS)
-    assert reads.take_counts("s") == {}
+    assert reads.pop_counts("s") == {}
 
 
 @proves("workflows.waiting-status")

@@ -200,8 +200,8 @@ def _flatten(data: Any) -> Any:
         return data["variable"], data["operator"], isinstance(value, bool), value
     if data["type"] == "not":
         return "not", _flatten(data["condition"])
-    parts = [_flatten(part) for part in data["conditions"]]
-    return data["type"], *(inner for part in parts for inner in (part[1:] if part[0] == data["type"] else (part,)))
+    operands = [_flatten(operand) for operand in data["conditions"]]
+    return data["type"], *(inner for each in operands for inner in (each[1:] if each[0] == data["type"] else (each,)))
 
 
 def matches_text(claim: str, text: str) -> bool:

@@ -71,7 +71,7 @@ NEWER_GENERATION_REMEDY = (
 
 
 def find_newer_keys(data: object) -> list[str]:
-    """The keys by which a file is of a newer generation of the format; none if it is not."""
+    """The keys that only files of a newer generation of the format have."""
     if not isinstance(data, dict):
         return []
     keys = [key for key in ("techniques", "fragments") if isinstance(data.get(key), (dict, list))]
@@ -127,7 +127,7 @@ def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -
 
 
 def find_in_value(document: ParsedDocument, path: Path, value: str, offset: int) -> tuple[int, int]:
-    """The position of a character of a text at `path`; that of its key if the text is not on one line as it is."""
+    """The position of a character of a text at `path`, or of its key if the text is not on a line as it is."""
     line, column = document.at(path)
     found = document.text.splitlines()[line - 1].find(value, column - 1)
     return (line, found + 1 + offset) if found >= 0 else (line, column)

@@ -46,7 +46,7 @@ _PLAIN_NAME = re.compile(r"[^\W\d][\w-]*(?:\.[\w-]+)*")
 
 
 class ShortConditionError(ValueError):
-    """A condition that cannot be read. `offset` counts the characters before the place, `remedy` says what to write."""
+    """A condition that cannot be read. `offset` counts the characters before the error, `remedy` says what to write."""
 
     def __init__(self, offset: int, sentence: str, remedy: str) -> None:
         super().__init__(sentence)
@@ -65,7 +65,7 @@ class _Token(NamedTuple):
 
 
 def parse_short_condition(text: str) -> Parsed:
-    """Parse a condition; raise `ShortConditionError` at the place that cannot be read."""
+    """Parse a condition; raise `ShortConditionError` with the offset of the error."""
     if len(text) > MAX_LENGTH:
         raise ShortConditionError(0, f"It has more than {MAX_LENGTH} characters.", "Split it, or write it as a mapping.")
     parser = _Parser(_split(text), len(text))
@@ -106,7 +106,7 @@ class _Parser:
     def _next(self) -> _Token:
         return self._tokens[self._at]
 
-    def _take(self) -> _Token:
+    def _advance(self) -> _Token:
         token = self._next
         self._at += token.kind != "end"
         return token
@@ -115,36 +115,36 @@ class _Parser:
         return self._join("or", lambda: self._join("and", lambda: self._operand(depth)))
 
     def _join(self, connective: str, read: Callable[[], Parsed]) -> Parsed:
-        parts = [read()]
+        operands = [read()]
         while _CONNECTIVES.get(self._next.word) == connective:
-            self._take()
-            parts.append(read())
-        return parts[0] if len(parts) == 1 else {"type": connective, "conditions": parts}
+            self._advance()
+            operands.append(read())
+        return operands[0] if len(operands) == 1 else {"type": connective, "conditions": operands}
 
     def _operand(self, depth: int) -> Parsed:
         token = self._next
         if depth > MAX_DEPTH:
             raise ShortConditionError(token.offset, "It is nested too deeply.", "Split the condition.")
         if token.word in ("not", "!"):
-            self._take()
+            self._advance()
             return {"type": "not", "condition": self._operand(depth + 1)}
         if token.word != "(":
             return self._comparison()
-        self._take()
+        self._advance()
         inner = self.condition(depth + 1)
-        if self._take().word != ")":
+        if self._advance().word != ")":
             raise ShortConditionError(token.offset, "This parenthesis is not closed.", "Add ) where it ends.")
         return inner
 
     def _comparison(self) -> Parsed:
-        name = _read_name(self._take())
+        name = _read_name(self._advance())
         if (operator := _EXISTENCE.get(self._next.word)) is not None:
-            self._take()
+            self._advance()
             return {"type": "simple", "variable": name, "operator": operator}
         if self._next.word not in _OPERATORS:
             return {"type": "simple", "variable": name, "operator": "==", "value": True}
-        operator = self._take().word
-        return {"type": "simple", "variable": name, "operator": operator, "value": _read_value(self._take())}
+        operator = self._advance().word
+        return {"type": "simple", "variable": name, "operator": operator, "value": _read_value(self._advance())}
 
     def expect_end(self) -> None:
         token = self._next

@@ -36,7 +36,7 @@ class QuietReads:
         self._sessions: dict[str, _Session] = {}
 
     def count_if_repeated(self, session: str, seq: int, agent: str, tool: str, *, now: int) -> bool:
-        """Count a read, if this agent made the same one since the last change, whose last event is `seq`; else return False."""
+        """Count a read if this agent has made it since the last change; `seq` is the last event of the session."""
         known = self._sessions.get(session)
         if tool not in QUIET_TOOLS or known is None or known.end != seq:
             return False
@@ -45,7 +45,7 @@ class QuietReads:
         known.counts[tool] = known.counts.get(tool, 0) + 1
         return True
 
-    def take_counts(self, session: str) -> dict[str, int]:
+    def pop_counts(self, session: str) -> dict[str, int]:
         """Return the counts for the next event of the session."""
         known = self._sessions.get(session)
         if known is None:
@@ -63,13 +63,13 @@ class QuietReads:
             return
         # Counts that another commit has not taken are kept: a call that lost a conflict is carried out again.
         again = known is not None and known.end == before
-        kept = _Session(before, dict(known.recorded_at) if known is not None and again else {}, known.counts if known else {})
+        merged = _Session(before, dict(known.recorded_at) if known is not None and again else {}, known.counts if known else {})
         for read, time in reads:
-            kept.recorded_at[read] = time
-        kept.end = events[-1].seq
+            merged.recorded_at[read] = time
+        merged.end = events[-1].seq
         if len(self._sessions) >= MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
-        self._sessions[session] = kept
+        self._sessions[session] = merged
 
 
 def _iter_reads(events: tuple[Event, ...]) -> Iterator[tuple[tuple[str, str], int]]:

@@ -284,7 +284,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             body["err"] = error
         if warnings:
             body["vw"] = [str(warning) for warning in warnings]
-        if counts := self.reads.take_counts(call.id):
+        if counts := self.reads.pop_counts(call.id):
             body["reads"] = counts
         if closes:
             body["closes"] = True

@@ -54,17 +54,17 @@ _COMPONENT_FOLDERS = ("activities", "skills", "resources", "guides", "templates"
 
 
 def list_unopened_files(path: str | os.PathLike[str]) -> list[str]:
-    """The files below a directory, from there on, that are no definitions by place or suffix, so that nothing reads them."""
+    """The files below a directory, from there on, whose directory or suffix is not that of a definition."""
     root = Path(path)
     files = sorted(file for file in root.rglob("*") if file.is_file())
     return [name for file in files if not _is_definition(name := os.path.relpath(file, root), root)]
 
 
 def _is_definition(name: str, root: Path) -> bool:
-    parts = Path(name).parts
-    if any(part.startswith(".") for part in parts):
+    steps = Path(name).parts
+    if any(step.startswith(".") for step in steps):
         return True
-    inner = parts if any((root / manifest).is_file() for manifest in MANIFESTS) else parts[1:] or parts
+    inner = steps if any((root / manifest).is_file() for manifest in MANIFESTS) else steps[1:] or steps
     if len(inner) == 1:
         return detect_format(name) in ("yaml", "toon", "json")
     return len(inner) == 2 and inner[0] in _COMPONENT_FOLDERS and detect_format(name) is not None

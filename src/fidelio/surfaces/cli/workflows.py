@@ -136,7 +136,7 @@ MAX_UNOPENED = 20
 
 
 def _name_unopened_files(directory: str | None) -> None:
-    """Say which files in a directory lint did not open: they are no part of a workflow, or nobody meant them to be none."""
+    """Print which files in a directory lint did not open, so that a misplaced file is noticed."""
     found = list_unopened_files(directory) if directory is not None else []
     if found:
         more = f" and {len(found) - MAX_UNOPENED} more" if len(found) > MAX_UNOPENED else ""

@@ -178,7 +178,7 @@ def find_resource(resources: Iterable[McpResource], uri: object) -> McpResource:
 
 
 class Prompts(Protocol):
-    """The prompts of an endpoint. Raises `UsageProblem` for one that does not exist."""
+    """The prompts of an endpoint. Raises `UsageProblem` for an unknown prompt."""
 
     async def list(self, cursor: object = None) -> dict[str, Any]: ...
     async def get(self, name: object, arguments: object) -> dict[str, Any]: ...

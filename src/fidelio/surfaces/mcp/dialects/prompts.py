@@ -1,4 +1,4 @@
-"""MCP prompts of the workflow dialects: one for each workflow that can be started.
+"""MCP prompts of the workflow dialects: a prompt for each workflow that can be started.
 
 A client offers them to its user as commands, so that a person can begin a workflow without knowing its id or the tools. A
 prompt names the tools of its dialect and nothing that the workflow itself says.
