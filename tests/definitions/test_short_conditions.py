@@ -170,7 +170,7 @@ def test_a_finding_points_at_the_column_in_the_file(tmp_path: Path) -> None:
     line = (root / "w/activities/01-a.yaml").read_text().splitlines()[first.line - 1]
 
     assert line[first.column - 1 :].startswith("= 3")
-    assert first.sentence == "`loops.1.condition` cannot be read: A single = compares nothing."
+    assert first.sentence == "`steps.1.condition` cannot be read: A single = compares nothing."
 
 
 @proves("conditions.short-shown")
