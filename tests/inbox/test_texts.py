@@ -116,9 +116,9 @@ async def test_of_several_texts_at_once_exactly_one_is_taken(ledger: Ledger) -> 
 
 
 @proves("inbox.api")
-async def test_an_answer_of_a_program_counts_as_relayed(ledger: Ledger) -> None:
+async def test_an_answer_of_the_holder_of_the_key_counts_as_local(ledger: Ledger) -> None:
     request = await ask(ledger, OPTIONS)
 
     answered = await Inbox(ledger).answer(request, "yes", by="client", channel="api")
 
-    assert (answered.request.channel, answered.request.assurance) == ("api", "relayed")
+    assert (answered.request.channel, answered.request.assurance) == ("api", "local")

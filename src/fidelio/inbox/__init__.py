@@ -14,7 +14,7 @@ from fidelio.inbox.builders import (
     expire_request,
     open_request,
 )
-from fidelio.inbox.inbox import LONGEST_TEXT, PROVEN, AnsweredRequest, Inbox, require_person
+from fidelio.inbox.inbox import LONGEST_TEXT, PROVEN, AnsweredRequest, Inbox, PreparedAnswer, require_person
 
 __all__ = [
     "APPROVAL",
@@ -24,6 +24,7 @@ __all__ = [
     "ClosedRequest",
     "Inbox",
     "NewRequest",
+    "PreparedAnswer",
     "RequestChange",
     "answer_request",
     "assurance_of",

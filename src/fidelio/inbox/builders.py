@@ -19,15 +19,15 @@ NewRequest: TypeAlias = OpenRequest
 ClosedRequest: TypeAlias = CloseRequest
 # The kind of a request whether a tool may run. Only a person may answer it, whatever its channel allows otherwise.
 APPROVAL = "tool_approval"
-# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. What
-# comes over the programming interface was sent by a program; whether a person was behind it cannot be known.
+# How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. So is
+# the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead.
 _ASSURANCE = {
     "relayed": "relayed",
     "elicited": "elicited",
     "cli": "local",
     "page": "local",
     "web": "local",
-    "api": "relayed",
+    "api": "local",
     "timer": "timer",
 }
 

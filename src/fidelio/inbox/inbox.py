@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestClosed, UsageProblem
-from fidelio.inbox.builders import APPROVAL, answer_request, assurance_of
+from fidelio.inbox.builders import APPROVAL, ClosedRequest, answer_request, assurance_of
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Change, Event, Json, NewEvent, NewJob, Page, Request, RequestState
@@ -39,6 +39,14 @@ class AnsweredRequest(msgspec.Struct, frozen=True):
     request: Request
     repeated: bool
     events: tuple[Event, ...] = ()
+
+
+class PreparedAnswer(msgspec.Struct, frozen=True):
+    """A checked answer, which another package commits in its own unit of work. Its commit fails if the request is closed."""
+
+    event: NewEvent
+    close: ClosedRequest
+    jobs: tuple[NewJob, ...] = ()
 
 
 class Inbox:
@@ -85,21 +93,24 @@ class Inbox:
         `proof` is a signature over this answer; a request that demands one takes no answer without.
         """
         found = await self._ledger.request(request)
-        # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
-        await check_request(self._ledger, found)
-        chosen = _find_option(found, option) if found.options else _NO_OPTION
         if found.state != "open":
+            await self._choose(found, option)
             return _confirm_repeated(found, option, text)
-        self._check_time(found)
-        _check_person(found, channel)
-        _check_text(found, option, text)
-        proven = await self._prove(found, option, text, proof)
+        prepared = await self._prepare(found, option, text, by, channel, proof)
+        change = Change(session=found.session, events=(prepared.event, *events), requests=(prepared.close,), jobs=prepared.jobs)
         try:
-            (done,) = await self._ledger.commit(self._build_change(found, chosen, text, by, channel, events, proven))
+            (done,) = await self._ledger.commit(change)
         except RequestClosed:
             # Another process answered between the read and the commit: its answer counts.
             return _confirm_repeated(await self._ledger.request(request), option, text)
         return AnsweredRequest(await self._ledger.request(request), repeated=False, events=done.events)
+
+    async def prepare_answer(self, request: str, option: str, *, text: str = "", by: str, channel: str) -> PreparedAnswer:
+        """Check an answer like `answer`, for a caller that commits it with other changes. Raises what `answer` would raise."""
+        found = await self._ledger.request(request)
+        if found.state != "open":
+            raise RequestClosed(found.id, found.state)
+        return await self._prepare(found, option, text, by, channel)
 
     async def wait_until_closed(self, request: str) -> Request:
         """Wait until the request is no longer open; any process may close it."""
@@ -139,16 +150,24 @@ class Inbox:
         if request.expires_at is not None and self._clock() >= request.expires_at:
             raise RequestClosed(request.id, "expired")
 
-    def _build_change(
-        self,
-        request: Request,
-        option: Json,
-        text: str,
-        by: str,
-        channel: str,
-        events: tuple[NewEvent, ...],
-        proof: Json | None,
-    ) -> Change:
+    async def _prepare(
+        self, request: Request, option: str, text: str, by: str, channel: str, proof: Json | None = None
+    ) -> PreparedAnswer:
+        chosen = await self._choose(request, option)
+        self._check_time(request)
+        _check_person(request, channel)
+        _check_text(request, option, text)
+        proven = await self._prove(request, option, text, proof)
+        return self._build_answer(request, chosen, text, by, channel, proven)
+
+    async def _choose(self, request: Request, option: str) -> Json:
+        # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
+        await check_request(self._ledger, request)
+        return _find_option(request, option) if request.options else _NO_OPTION
+
+    def _build_answer(
+        self, request: Request, option: Json, text: str, by: str, channel: str, proof: Json | None
+    ) -> PreparedAnswer:
         answer = {"option": option["id"], **({"text": text} if text else {})}
         body = {
             "request": request.id,
@@ -162,11 +181,10 @@ class Inbox:
             **({"proof": proof} if proof is not None else {}),
         }
         close = answer_request(request.id, answer, by=by, channel=channel, is_proven=proof is not None)
-        answered = NewEvent(type="request.answered", body=body, actor=by)
         # A session that sleeps until the answer is woken by a job, in the same transaction.
         kind = request.detail.get("job")
         jobs = (NewJob(kind=kind, session=request.session, key="wake"),) if kind else ()
-        return Change(session=request.session, events=(answered, *events), requests=(close,), jobs=jobs)
+        return PreparedAnswer(NewEvent(type="request.answered", body=body, actor=by), close, jobs)
 
 
 def _check_person(request: Request, channel: str) -> None:

@@ -56,6 +56,8 @@ USER_INTERRUPT = "user.interrupt"
 USER_CONFIRMATION = "user.tool_confirmation"
 USER_TOOL_RESULT = "user.custom_tool_result"
 USER_OUTCOME = "user.define_outcome"
+# What the program that uses the agent adds to the instructions, for the turn that begins with it and those after it.
+SYSTEM_MESSAGE = "system.message"
 
 AGENT_MESSAGE = "agent.message"
 AGENT_THINKING = "agent.thinking"

@@ -14,9 +14,10 @@ from fidelio.ledger import Ledger
 from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event, Session
+from fidelio.ledger.unit_of_work import LoadedSession
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.sessions import session_namespace
-from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 _PAGE = 100
 # Keys of bodies whose value is a stored text; the text of the first two is JSON.
@@ -37,6 +38,19 @@ async def list_sessions(
         cursor = page.next
         if cursor is None:
             return
+
+
+async def list_descendants(context: RuntimeContext, session: str) -> list[LoadedRuntime]:
+    """The sessions that a session has delegated to, and those below them, oldest first; without deleted ones."""
+    found: list[LoadedRuntime] = []
+    parents = [session]
+    while parents:
+        page = await context.ledger.sessions(kind="runtime", parent=parents.pop(0), limit=_PAGE)
+        for child in reversed(page.items):
+            if child.status != DELETED:
+                found.append(LoadedSession(child, await context.unit.load_record(child)))
+                parents.append(child.id)
+    return sorted(found, key=lambda loaded: loaded.session.created_at)
 
 
 async def find_newest_session(context: RuntimeContext, project: str, agent: str) -> Session | None:

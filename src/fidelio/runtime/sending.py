@@ -1,25 +1,29 @@
 """What is sent to sessions: messages, confirmations, results of custom tools, outcomes, an interrupt.
 
-Everything that can be checked is checked before the first commit. Confirmations are answers to requests and are committed one
-by one, first; everything else of a call is one commit, so that it is stored as a whole or not at all.
+Everything is checked before anything is stored, and all events of a call are one commit: either all of them are stored or none.
+An answer to a call of a child is stored in the session of that child, in the same commit.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from fidelio.errors import Command, Hint, PersonNeeded, RequestClosed, SessionNotFound, UsageProblem
-from fidelio.inbox import ClosedRequest, Inbox, assurance_of, dismiss_request
-from fidelio.ledger.long_text import json_text
+from fidelio.errors import Command, Hint, PersonNeeded, SessionNotFound, UsageProblem
+from fidelio.ids import new_id
+from fidelio.inbox import ClosedRequest, Inbox, PreparedAnswer, assurance_of, dismiss_request
+from fidelio.ledger.long_text import json_text, store_text
 from fidelio.ledger.model import Event, NewEvent
-from fidelio.ledger.unit_of_work import CommittedSession, SessionDecision
+from fidelio.ledger.unit_of_work import CommittedSession, LinkedChange, LoadedSession, SessionDecision, blank_session
 from fidelio.runtime import events as e
 from fidelio.runtime.outcomes.decisions import plan_outcome
 from fidelio.runtime.outcomes.parsing import Author
-from fidelio.runtime.record import PERSONAL
+from fidelio.runtime.reading import list_descendants
+from fidelio.runtime.record import PERSONAL, RuntimeRecord
+from fidelio.runtime.sessions import InitialEvents
 from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.content import check_content, store_content
@@ -27,14 +31,21 @@ from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.record import OpenCall, WakeRecord
 
 MAX_SENT = 100
-_TYPES = (e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_CONFIRMATION, e.USER_TOOL_RESULT, e.USER_OUTCOME)
+_TYPES = (
+    *(e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_CONFIRMATION, e.USER_TOOL_RESULT, e.USER_OUTCOME),
+    e.SYSTEM_MESSAGE,
+)
+# The sessions that an event of a call goes to, by id, the named session first.
+_Targets: TypeAlias = dict[str, LoadedRuntime]
 
 
 class _Checked(msgspec.Struct, frozen=True):
-    """An event that was checked, with the texts that it refers to."""
+    """An event that was checked, with the texts that it refers to, and the answer to a request that it is."""
 
     event: NewEvent
+    session: str
     blobs: tuple[bytes, ...] = ()
+    answer: PreparedAnswer | None = None
 
     @property
     def answers(self) -> str:
@@ -50,18 +61,25 @@ class Sending:
         self._inbox = Inbox(context.ledger, clock=context.clock)
 
     async def send(self, session: str, events: Sequence[Mapping[str, Any]], *, by: str, channel: str) -> tuple[Event, ...]:
-        """Send events in the vendors' form. They are checked before any of them is stored."""
+        """Send events in the vendors' form. They are checked before any of them is stored, and stored together."""
         if not events or len(events) > MAX_SENT:
             raise UsageProblem(f"{len(events)} events were sent.", remedy=f"Send 1 to {MAX_SENT}.")
-        loaded = await self._load(session)
-        checked = [await self._check(loaded, _read_spelling(loaded.record.wakes, event), by, channel) for event in events]
+        targets: _Targets = {session: await self._load(session)}
+        routed = [(target, event) for event in events for target in await self._route(session, event, targets)]
+        checked = [await self._check(targets[target], event, by, channel) for target, event in routed]
         _refuse_repeated(checked)
-        confirmations = [item.event for item in checked if item.event.type == e.USER_CONFIRMATION]
-        for confirmation in confirmations:
-            await self._check_request(confirmation, channel)
-        answered = iter([await self._confirm(confirmation, by, channel) for confirmation in confirmations])
-        appended = iter(await self._append(session, [item for item in checked if item.event.type != e.USER_CONFIRMATION]))
-        return tuple(next(answered if item.event.type == e.USER_CONFIRMATION else appended) for item in checked)
+        return await self._commit(session, targets, checked)
+
+    async def check_initial(self, events: Sequence[Mapping[str, Any]], *, by: str, channel: str) -> InitialEvents:
+        """Check the messages and outcomes that a session begins with. `create_session` commits them."""
+        blank: LoadedRuntime = LoadedSession(blank_session("", "runtime"), RuntimeRecord())
+        for event in events:
+            if event.get("type") not in (e.USER_MESSAGE, e.USER_OUTCOME):
+                remedy = f"A session begins with {e.USER_MESSAGE} and {e.USER_OUTCOME}; send other events afterwards."
+                raise UsageProblem(f"{event.get('type')!r:.80} cannot be an initial event.", remedy=remedy)
+        checked = [await self._check(blank, event, by, channel) for event in events]
+        expanded = tuple(event for item in checked for event in _expand(item))
+        return InitialEvents(expanded, tuple(blob for item in checked for blob in item.blobs))
 
     async def _load(self, session: str) -> LoadedRuntime:
         loaded = await self._context.unit.load(session)
@@ -73,37 +91,67 @@ class Sending:
             )
         return loaded
 
-    async def _check(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str, channel: str) -> _Checked:
-        type_ = event.get("type")
-        if type_ == e.USER_MESSAGE:
-            stored = store_content(check_content(event.get("content"), "The message"))
-            new = NewEvent(type=type_, body={"content": stored.content}, actor=by, blobs=stored.digests)
-            return _Checked(new, stored.blobs)
+    async def _route(self, session: str, event: Mapping[str, Any], targets: _Targets) -> list[str]:
+        """The sessions that an event is for: that of the call that it answers; an interrupt reaches the children too."""
+        type_, thread = event.get("type"), event.get("thread")
         if type_ == e.USER_INTERRUPT:
-            return _Checked(NewEvent(type=type_, body={}, actor=by))
+            busy = [child.id for child in await self._load_children(session, targets) if _is_active(child.record)]
+            if thread is None:
+                return [session, *busy]
+            return [thread] if thread in targets else [session]
+        name = str(event.get("tool_use_id") or event.get("custom_tool_use_id") or "")
+        if not name or targets[session].record.wakes.find_call(name) is not None:
+            return [session]
+        children = await self._load_children(session, targets)
+        return [next((child.id for child in children if child.record.wakes.find_call(name) is not None), session)]
+
+    async def _load_children(self, session: str, targets: _Targets) -> list[LoadedRuntime]:
+        """The sessions below a session that accept events. They are read once for a call."""
+        if len(targets) == 1:
+            for child in await list_descendants(self._context, session):
+                if child.record.status != "terminated" and not child.record.is_archived:
+                    targets[child.id] = child
+        return [loaded for id_, loaded in targets.items() if id_ != session]
+
+    async def _check(self, loaded: LoadedRuntime, sent: Mapping[str, Any], by: str, channel: str) -> _Checked:
+        event = _read_spelling(loaded.record.wakes, sent)
+        type_ = event.get("type")
+        if type_ in (e.USER_MESSAGE, e.SYSTEM_MESSAGE):
+            stored = store_content(_check_blocks(type_, event.get("content")))
+            new = NewEvent(type=type_, body={"content": stored.content}, actor=by, blobs=stored.digests)
+            return _Checked(new, loaded.id, stored.blobs)
+        if type_ == e.USER_INTERRUPT:
+            return _Checked(NewEvent(type=type_, body={}, actor=by), loaded.id)
         if type_ == e.USER_CONFIRMATION:
-            return _Checked(self._check_confirmation(loaded, event, by))
+            return await self._check_confirmation(loaded, event, by, channel)
         if type_ == e.USER_TOOL_RESULT:
             return self._check_result(loaded, event, by)
         if type_ == e.USER_OUTCOME:
-            # What another agent sends is no person's outcome.
-            author: Author = "agent" if channel == "relayed" else "person"
-            defined = await plan_outcome(loaded, event, author=author, by=by)
-            return _Checked(NewEvent(type=type_, body=defined.body, actor=by))
+            return await _check_outcome(loaded, event, by, channel)
         raise UsageProblem(f"{type_!r:.80} cannot be sent.", remedy=f"Send one of: {', '.join(_TYPES)}.")
 
-    def _check_confirmation(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str) -> NewEvent:
-        name, result = event.get("tool_use_id"), event.get("result")
+    async def _check_confirmation(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str, channel: str) -> _Checked:
+        name, result, message = event.get("tool_use_id"), event.get("result"), event.get("deny_message")
         if result not in ("allow", "deny"):
             raise UsageProblem(f"{result!r:.80} is no result of a confirmation.", remedy="Use allow or deny.")
+        if result == "allow" and message:
+            raise UsageProblem("deny_message was sent with the result allow.", remedy="Leave it out, or deny the call.")
         call = loaded.record.wakes.find_call(str(name))
         approval = loaded.record.approvals.get(call.request) if call is not None else None
         if approval is None or approval.state != "open":
             raise UsageProblem(
                 f"The call {name!r:.80} does not wait for a confirmation.", remedy="The idle event names the calls that wait."
             )
-        body = {"tool_use_id": name, "result": result, "deny_message": str(event.get("deny_message") or "")[:20_000]}
-        return NewEvent(type=e.USER_CONFIRMATION, body={**body, "request": approval.request}, actor=by)
+        if assurance_of(channel) not in PERSONAL:
+            raise PersonNeeded(
+                f"Request {approval.request} asks whether a tool may run. Only a person may answer it.",
+                remedy=Hint("A person answers with ", Command("answer", approval.request, "allow"), "."),
+                request=approval.request,
+            )
+        text = str(message or event.get("note") or "")[:20_000]
+        answer = await self._inbox.prepare_answer(approval.request, result, text=text, by=by, channel=channel)
+        body = {"tool_use_id": name, "result": result, "deny_message": text}
+        return _Checked(NewEvent(type=e.USER_CONFIRMATION, body=body, actor=by), loaded.id, answer=answer)
 
     def _check_result(self, loaded: LoadedRuntime, event: Mapping[str, Any], by: str) -> _Checked:
         name = event.get("custom_tool_use_id")
@@ -114,56 +162,112 @@ class Sending:
             )
         stored = store_content(check_content(event.get("content") or "(empty)", "The result"))
         body = {"custom_tool_use_id": name, "content": stored.content, "is_error": bool(event.get("is_error"))}
-        return _Checked(NewEvent(type=e.USER_TOOL_RESULT, body=body, actor=by, blobs=stored.digests), stored.blobs)
+        new = NewEvent(type=e.USER_TOOL_RESULT, body=body, actor=by, blobs=stored.digests)
+        return _Checked(new, loaded.id, stored.blobs)
 
-    async def _check_request(self, confirmation: NewEvent, channel: str) -> None:
-        """Refuse an answer that the inbox would refuse, while nothing is stored yet."""
-        request = await self._context.ledger.request(str(confirmation.body["request"]))
-        if assurance_of(channel) not in PERSONAL:
-            raise PersonNeeded(
-                f"Request {request.id} asks whether a tool may run. Only a person may answer it.",
-                remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
-                request=request.id,
-            )
-        if request.state != "open":
-            raise RequestClosed(request.id, request.state)
-        if request.expires_at is not None and self._context.clock() >= request.expires_at:
-            raise RequestClosed(request.id, "expired")
-
-    async def _confirm(self, new: NewEvent, by: str, channel: str) -> Event:
-        """Answer the request of a call. The confirmation is an event of its own, in the same transaction."""
-        request, text = str(new.body["request"]), str(new.body["deny_message"])
-        body = {key: value for key, value in new.body.items() if key != "request"}
-        event = NewEvent(type=new.type, body=body, actor=by)
-        option = "allow" if new.body["result"] == "allow" else "deny"
-        answered = await self._inbox.answer(request, option, text=text, by=by, channel=channel, events=(event,))
-        if answered.repeated:
-            raise RequestClosed(request, answered.request.state)
-        return answered.events[-1]
-
-    async def _append(self, session: str, items: Sequence[_Checked]) -> tuple[Event, ...]:
+    async def _commit(self, session: str, targets: _Targets, items: Sequence[_Checked]) -> tuple[Event, ...]:
         """Commit what was sent as a whole; returns the events that were sent, without those that follow from them."""
-        if not items:
-            return ()
-        events = tuple(event for item in items for event in _expand(item.event))
-        blobs = tuple(blob for item in items for blob in item.blobs)
-        results = [item.event for item in items if item.event.type == e.USER_TOOL_RESULT]
+        named = [msgspec.structs.replace(item, event=_name_event(item.event)) for item in items]
+        used = {session, *(item.session for item in named)}
+        unit = self._context.unit
 
-        def append(current: LoadedRuntime) -> SessionDecision[None]:
-            _refuse_ended(current)
-            requests = tuple(request for result in results for request in _close_custom(current, result))
-            return SessionDecision(None, events=events, blobs=blobs, jobs=wake_job(session), requests=requests)
+        async def load() -> _Targets:
+            return {id_: await unit.load(id_) for id_ in targets if id_ in used}
 
-        done = await self._context.unit.update(session, append)
-        assert isinstance(done, CommittedSession)
-        return tuple(event for event in done.events if event.type != e.OUTCOME_DEFINED)
+        async def decide(loaded: _Targets) -> SessionDecision[None]:
+            own, *others = (
+                _decide(current, [item for item in named if item.session == current.id]) for current in loaded.values()
+            )
+            linked = [_link(loaded[id_], other) for id_, other in zip([*loaded][1:], others, strict=True)]
+            return msgspec.structs.replace(own, linked=tuple(linked))
+
+        async def commit(loaded: _Targets, decision: SessionDecision[None]) -> CommittedSession[RuntimeRecord]:
+            return await unit.commit(loaded[session], decision)
+
+        first = {id_: loaded for id_, loaded in targets.items() if id_ in used}
+        done = await unit.run(load, decide, commit, cached=first)
+        return await self._read_back(done, named, first)
+
+    async def _read_back(
+        self, done: CommittedSession[RuntimeRecord], items: Sequence[_Checked], before: _Targets
+    ) -> tuple[Event, ...]:
+        """The committed events in the order in which they were sent, once where an interrupt went to several sessions."""
+        stored = {event.id: event for event in done.events}
+        for id_, loaded in before.items():
+            if id_ != done.id:
+                found = await self._context.ledger.events(id_, after=loaded.record.seq)
+                stored |= {event.id: event for event in found}
+        own = {item.event.type for item in items if item.session == done.id}
+        copies = [item for item in items if item.event.type == e.USER_INTERRUPT and item.session != done.id]
+        dropped = {item.event.id for item in copies} if e.USER_INTERRUPT in own else set()
+        return tuple(stored[str(item.event.id)] for item in items if item.event.id not in dropped)
 
 
-def _expand(new: NewEvent) -> Iterator[NewEvent]:
-    """The event, and what follows from it."""
+async def _check_outcome(loaded: LoadedRuntime, event: Mapping[str, Any], by: str, channel: str) -> _Checked:
+    # What another agent sends is no person's outcome.
+    author: Author = "agent" if channel == "relayed" else "person"
+    defined = await plan_outcome(loaded, event, author=author, by=by)
+    rubric = event.get("rubric")
+    content = rubric.get("content") or rubric.get("text") if isinstance(rubric, Mapping) else rubric
+    stored = store_text(str(content or ""))
+    # As it was sent, for those who read what was sent; the outcome itself is the event that follows.
+    sent = {"description": str(event.get("description") or ""), "rubric": stored.body}
+    new = NewEvent(type=e.USER_OUTCOME, body={**defined.body, **sent}, actor=by, blobs=stored.digests)
+    return _Checked(new, loaded.id, stored.blobs)
+
+
+def _check_blocks(type_: str, content: Any) -> list[dict[str, Any]]:
+    blocks = check_content(content, "The message")
+    if type_ == e.SYSTEM_MESSAGE and any(block["type"] != "text" for block in blocks):
+        raise UsageProblem("A system message has a block that is no text.", remedy="Use text blocks only.")
+    return blocks
+
+
+def _name_event(event: NewEvent) -> NewEvent:
+    return msgspec.structs.replace(event, id=new_id("evt_", 20))
+
+
+def _decide(current: LoadedRuntime, items: Sequence[_Checked]) -> SessionDecision[None]:
+    """What is committed of the events for a session."""
+    _refuse_ended(current)
+    results = [item.event for item in items if item.event.type == e.USER_TOOL_RESULT]
+    requests = [request for result in results for request in _close_custom(current, result)]
+    answers = [item.answer for item in items if item.answer is not None]
+    others = [item for item in items if item.answer is None]
+    return SessionDecision(
+        None,
+        events=tuple(event for item in items for event in _expand(item)),
+        blobs=tuple(blob for item in items for blob in item.blobs),
+        requests=(*requests, *(answer.close for answer in answers)),
+        jobs=(*(wake_job(current.id) if others else ()), *(job for answer in answers for job in answer.jobs)),
+    )
+
+
+def _link(current: LoadedRuntime, decision: SessionDecision[None]) -> LinkedChange[RuntimeRecord]:
+    return LinkedChange(
+        current.id,
+        decision.events,
+        current.record,
+        requests=decision.requests,
+        blobs=decision.blobs,
+        jobs=decision.jobs,
+    )
+
+
+def _is_active(record: RuntimeRecord) -> bool:
+    """Whether there is something that an interrupt would end."""
+    return record.status != "idle" or bool(record.wakes.open_calls or record.wakes.queued)
+
+
+def _expand(item: _Checked) -> Iterator[NewEvent]:
+    """The event, with what it follows from and what follows from it."""
+    new = item.event
+    if item.answer is not None:
+        yield item.answer.event
     yield new
     if new.type == e.USER_OUTCOME:
-        yield NewEvent(type=e.OUTCOME_DEFINED, body=new.body, actor=new.actor)
+        body = {key: value for key, value in new.body.items() if key not in ("description", "rubric")}
+        yield NewEvent(type=e.OUTCOME_DEFINED, body=body, actor=new.actor)
 
 
 def _refuse_ended(session: LoadedRuntime) -> None:
@@ -175,9 +279,9 @@ def _refuse_ended(session: LoadedRuntime) -> None:
 
 def _refuse_repeated(items: Sequence[_Checked]) -> None:
     """Refuse two answers to the same call: only the first could be stored."""
-    answered = [item.answers for item in items if item.answers]
-    if len(answered) != len(set(answered)):
-        raise UsageProblem("Several answers to the same call were sent.", remedy="Send one answer for each call.")
+    answered = Counter(item.answers for item in items if item.answers)
+    if repeated := next((name for name, count in answered.items() if count > 1), ""):
+        raise UsageProblem(f"Several answers to the same call {repeated} were sent.", remedy="Send one answer for each.")
 
 
 def _read_spelling(wakes: WakeRecord, event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -192,7 +296,7 @@ def _read_spelling(wakes: WakeRecord, event: Mapping[str, Any]) -> Mapping[str, 
         if not isinstance(allowed := event.get("allowed"), bool):
             raise UsageProblem(f"{allowed!r:.80} is no answer to a request.", remedy="Set allowed to true or false.")
         call = _find_asking(wakes, event)
-        return {"type": type_, "tool_use_id": call, "result": "allow" if allowed else "deny", "deny_message": event.get("note")}
+        return {"type": type_, "tool_use_id": call, "result": "allow" if allowed else "deny", "note": event.get("note")}
     if type_ == e.USER_TOOL_RESULT and "requestId" in event and "custom_tool_use_id" not in event:
         output = event.get("output")
         content = output if isinstance(output, str) else json_text(output)

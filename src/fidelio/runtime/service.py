@@ -103,12 +103,18 @@ class RuntimeService:
         offered = SANDBOX_TOOL_NAMES if tools is None else tools
         return await self._calls.carry_out(session, tool, arguments, tools=offered, waits=waits)
 
-    async def start_session(self, request: NewAgentSession) -> str:
-        """Begin a session of an agent. Raises `SessionExists` if the name is taken in the project."""
+    async def start_session(
+        self, request: NewAgentSession, initial: Sequence[Mapping[str, Any]] = (), *, by: str = "", channel: str = ""
+    ) -> str:
+        """Begin a session of an agent. Raises `SessionExists` if the name is taken in the project.
+
+        `initial`: messages and outcomes in the vendors' form, sent by somebody over a channel, in the same commit.
+        """
         if request.name is not None:
             check_name(request.name)
         check_name(request.agent)
-        return await create_session(self.context, request)
+        checked = await self._sending.check_initial(initial, by=by, channel=channel)
+        return await create_session(self.context, request, checked)
 
     async def send(self, session: str, events: Sequence[Mapping[str, Any]], *, by: str, channel: str) -> tuple[Event, ...]:
         """Send events in the vendors' form: messages, confirmations, results of custom tools, outcomes, an interrupt."""

@@ -26,6 +26,7 @@ from fidelio.runtime.stores import find_store
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.uploads.attaching import list_chunks
 from fidelio.runtime.vaults import Vaults
+from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.rules import find_next, merge_budget
 from fidelio.sandbox.directory import create_directory, remove_directory
 
@@ -59,6 +60,18 @@ class NewAgentSession(msgspec.Struct, frozen=True, kw_only=True):
     # Each with `id`, `type` and `content`; the caller has checked them.
     resources: tuple[Mapping[str, Any], ...] = ()
     deployment_id: str = ""
+    # The digest of the request, which a repetition of it must have too.
+    content_digest: str = ""
+
+
+class InitialEvents(msgspec.Struct, frozen=True):
+    """What a session begins with, checked by `Sending.check_initial`."""
+
+    events: tuple[NewEvent, ...] = ()
+    blobs: tuple[bytes, ...] = ()
+
+
+NO_INITIAL_EVENTS = InitialEvents()
 
 
 def session_namespace(project: str) -> str:
@@ -72,10 +85,14 @@ async def load_agent_policies(context: RuntimeContext, project: str, agent: str)
     return {} if store is None else (await context.unit.load(store.id)).record.policies
 
 
-async def create_session(context: RuntimeContext, request: NewAgentSession) -> str:
-    """Begin a session of an agent. Raises `SessionExists` if its name is taken."""
+async def create_session(
+    context: RuntimeContext, request: NewAgentSession, initial: InitialEvents = NO_INITIAL_EVENTS
+) -> str:
+    """Begin a session of an agent, with what is sent to it first. Raises `SessionExists` if its name is taken."""
     plan = await plan_session(context, request)
-    decision = SessionDecision(None, events=plan.events, create=plan.create)
+    jobs = wake_job(plan.session) if initial.events else ()
+    events = (*plan.events, *initial.events)
+    decision = SessionDecision(None, events=events, blobs=initial.blobs, jobs=jobs, create=plan.create)
     try:
         await context.unit.create(plan.session, RuntimeRecord(), decision)
     except BaseException:
@@ -134,6 +151,7 @@ def _describe_attachments(request: NewAgentSession) -> dict[str, Any]:
         "vault_ids": list(request.vault_ids),
         "resources": [dict(resource) for resource in request.resources],
         "deployment_id": request.deployment_id,
+        "content_digest": request.content_digest,
     }
     return {name: value for name, value in attached.items() if value}
 

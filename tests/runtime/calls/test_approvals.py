@@ -156,15 +156,25 @@ async def test_an_approval_that_is_never_used_runs_nothing(session: ServiceSessi
 
 
 @proves("runtime.approval-once")
-@pytest.mark.parametrize("channel", ["relayed", "api"])
-async def test_an_answer_that_a_model_passes_on_is_never_taken(session: ServiceSession, channel: str) -> None:
+async def test_an_answer_that_a_model_passes_on_is_never_taken(session: ServiceSession) -> None:
     request = await session.ask("shell_run", **RUN)
 
     with pytest.raises(PersonNeeded):
-        await session.answer(request, "allow", channel=channel)
+        await session.answer(request, "allow", channel="relayed")
 
     assert await session.ask("shell_run", **RUN) == request
     assert session.ran == []
+
+
+@proves("runtime.approval-once")
+async def test_the_holder_of_the_key_of_the_api_may_answer(session: ServiceSession) -> None:
+    request = await session.ask("shell_run", **RUN)
+
+    await session.answer(request, "allow", channel="api")
+    await session.finish("shell_run", **RUN)
+
+    assert (await session.ledger.request(request)).assurance == "local"
+    assert session.ran == [RUN["command"]]
 
 
 @proves("runtime.approval-once")
