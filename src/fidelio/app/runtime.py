@@ -60,7 +60,7 @@ def open_runtime(
 @asynccontextmanager
 async def host_runtime(service: RuntimeService, on_text: OnSessionText | None = None) -> AsyncIterator[Callable[[], bool]]:
     """Carry out wakes in this process during the block. Yields a function that says whether any is active."""
-    async with keep_working(WakeRunner(service.context, on_text=on_text)) as worker:
+    async with keep_working(WakeRunner(service.context, on_text=on_text, previews=service.previews)) as worker:
         yield lambda: worker.is_busy
 
 
@@ -108,7 +108,7 @@ class SharedWorker:
 
 
 async def _work_while_used(service: RuntimeService, unused: asyncio.Event) -> None:
-    worker = Worker(WakeRunner(service.context), grace=_FINISH_SECONDS)
+    worker = Worker(WakeRunner(service.context, previews=service.previews), grace=_FINISH_SECONDS)
     work = restart_on_failure(worker.run, name="The worker of runs", until=unused)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(work)

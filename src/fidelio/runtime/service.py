@@ -21,6 +21,7 @@ from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
 from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.forking import fork_session
 from fidelio.runtime.permissions.policy import POLICIES, read_pattern
+from fidelio.runtime.previews import Previews
 from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
@@ -77,6 +78,8 @@ class RuntimeService:
         self.vaults = Vaults(context)
         self._calls = Calls(context)
         self._sending = Sending(context)
+        # What arrives of the models whose wakes this process carries out.
+        self.previews = Previews()
 
     async def open_session(self, request: SessionRequest) -> str:
         """The id of the session with this name in the project; created if there is none."""

@@ -85,9 +85,7 @@ async def load_agent_policies(context: RuntimeContext, project: str, agent: str)
     return {} if store is None else (await context.unit.load(store.id)).record.policies
 
 
-async def create_session(
-    context: RuntimeContext, request: NewAgentSession, initial: InitialEvents = NO_INITIAL_EVENTS
-) -> str:
+async def create_session(context: RuntimeContext, request: NewAgentSession, initial: InitialEvents = NO_INITIAL_EVENTS) -> str:
     """Begin a session of an agent, with what is sent to it first. Raises `SessionExists` if its name is taken."""
     plan = await plan_session(context, request)
     jobs = wake_job(plan.session) if initial.events else ()

@@ -77,6 +77,14 @@ def describe_reply(context: RuntimeContext, session: str, wake: str, prepared: P
     return found
 
 
+def name_first_message(reply: ReplyEvents, name: str) -> None:
+    """Give the first message of a reply the id under which its text was shown while it arrived."""
+    for number, new in enumerate(reply.events):
+        if new.type == e.AGENT_MESSAGE:
+            reply.events[number] = replace(new, id=name)
+            return
+
+
 def describe_message(text: str, wake: str) -> tuple[NewEvent, tuple[bytes, ...]]:
     """The event of a message. A directive is stored apart from what the person reads, for the conversation.
 

@@ -31,6 +31,7 @@ from fidelio.runtime.calls import Calls
 from fidelio.runtime.memory.learning_files import write_learnings
 from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.navigation.context import ContextBudget
+from fidelio.runtime.previews import MessagePreview, Previews
 from fidelio.runtime.servers.servers import open_servers
 from fidelio.runtime.setup.setup import Setup
 from fidelio.runtime.snapshots.snapshots import store_snapshot
@@ -47,7 +48,7 @@ from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.measuring import measure_context
 from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply, watch_interrupts
 from fidelio.runtime.wakes.preparation import Prepared, prepare
-from fidelio.runtime.wakes.replies import bound_usage, describe_reply
+from fidelio.runtime.wakes.replies import bound_usage, describe_reply, name_first_message
 from fidelio.runtime.wakes.rounds import Offer, Rounds
 from fidelio.runtime.wakes.rules import (
     MAX_SECONDS,
@@ -75,10 +76,16 @@ class WakeRunner:
     """Carries out wakes. `on_text` gets the text of models as it arrives, with the id of the session."""
 
     def __init__(
-        self, context: RuntimeContext, *, on_text: OnSessionText | None = None, timing: Timing = _DEFAULT_TIMING
+        self,
+        context: RuntimeContext,
+        *,
+        on_text: OnSessionText | None = None,
+        previews: Previews | None = None,
+        timing: Timing = _DEFAULT_TIMING,
     ) -> None:
         self.context = context
         self._on_text, self._timing = on_text, timing
+        self._previews = previews or Previews()
 
     async def run(self, assignment: Assignment) -> None:
         """The handler of the job: carry out what is due in the session, if anything is."""
@@ -127,9 +134,18 @@ class WakeRunner:
             await wake.carry_out(plan)
         await wake.write_files()
 
-    def stream_text(self, session: str) -> OnText:
+    def begin_preview(self, session: str) -> MessagePreview:
+        return MessagePreview(self._previews, session)
+
+    def stream_text(self, session: str, preview: MessagePreview) -> OnText:
         on_text = self._on_text
-        return (lambda _: None) if on_text is None else (lambda text: on_text(session, text))
+
+        def show(text: str) -> None:
+            preview.feed(text)
+            if on_text is not None:
+                on_text(session, text)
+
+        return show
 
     @property
     def timing(self) -> Timing:
@@ -274,8 +290,9 @@ class _Wake:
             effort=prepared.agent.definition.effort,
             conversation=self._loaded.id,
         )
+        preview = self._runner.begin_preview(self._loaded.id)
         try:
-            reply, span = await self._request(prepared, request, "turn")
+            reply, span = await self._request(prepared, request, "turn", preview)
         except ModelProblem as problem:
             # The window is smaller than it was taken to be: shorten the conversation once, and try again.
             if problem.kind != "context_too_long_error" or self._is_shortened:
@@ -288,25 +305,28 @@ class _Wake:
         if reply.stop_reason == "refusal":
             await self._updates.refuse(self._id, span, reply.text)
             return False
-        await self._record_turn(prepared, reply, span)
+        await self._record_turn(prepared, reply, span, preview.message)
         return True
 
-    async def _record_turn(self, prepared: Prepared, reply: ModelReply, span: tuple[NewEvent, ...]) -> None:
+    async def _record_turn(self, prepared: Prepared, reply: ModelReply, span: tuple[NewEvent, ...], message: str) -> None:
         reply = await check_custom_calls(prepared.custom, reply)
         described = describe_reply(self._context, self._loaded.id, self._id, prepared, reply)
+        name_first_message(described, message)
         self._dropped += described.dropped
         # After a retry the session was shown as rescheduled.
         again = [event(e.STATUS_RUNNING, {"wake_id": self._id})] if self._loaded.record.status == "rescheduling" else []
         await self._updates.commit([*again, *span, *described.events], blobs=tuple(described.blobs))
 
     async def _request(
-        self, prepared: Prepared, request: ModelRequest, purpose: str
+        self, prepared: Prepared, request: ModelRequest, purpose: str, preview: MessagePreview | None = None
     ) -> tuple[ModelReply, tuple[NewEvent, ...]]:
         """Carry out a request; its span is committed by the caller, together with what it brought."""
         span = RequestSpan(self._id, prepared.model, purpose, self._context.clock)
-        on_text = self._runner.stream_text(self._loaded.id) if purpose == "turn" else (lambda _: None)
+        on_text = (lambda _: None) if preview is None else self._runner.stream_text(self._loaded.id, preview)
 
         async def on_retry(problem: ModelProblem, seconds: float) -> None:
+            if preview is not None:
+                preview.restart()
             due = self._context.clock() + int(seconds * 1000)
             error = ending.report_problem(self._id, problem, "retrying")
             await self._updates.commit([error, ending.reschedule(self._id, "model_retry", due)])

@@ -16,9 +16,10 @@ from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 from fidelio.runtime.reading import join_content, load_body, load_open_calls
 from fidelio.runtime.service import RuntimeService
+from fidelio.runtime.wakes.directive import DirectiveFilter
 from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 from fidelio.surfaces.cli.runtime.event_lines import EventLines
-from fidelio.surfaces.cli.runtime.text_stream import DirectiveFilter, QuoteStream, match_beginning
+from fidelio.surfaces.cli.runtime.text_stream import QuoteStream, match_beginning
 from fidelio.surfaces.text import Layout
 
 _STOPPED = ("budget_reached", "retries_exhausted", "refusal")

@@ -8,44 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from fidelio.runtime.wakes.directive import CLOSING, OPENING
 from fidelio.surfaces.text import Layout, measure
 
 _MAX_MARGIN = 16
 # Those of `str.splitlines`.
 _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-
-
-class DirectiveFilter:
-    """Removes the loop directive, which only the runtime reads. What could be the beginning of its tag is held back."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._is_inside = False
-
-    def feed(self, text: str) -> str:
-        """The text that can be shown after this piece."""
-        self._held += text
-        shown = ""
-        while True:
-            tag = CLOSING if self._is_inside else OPENING
-            before, found, after = self._held.partition(tag)
-            if not found:
-                break
-            shown += "" if self._is_inside else before
-            self._held, self._is_inside = after, not self._is_inside
-        keep = _count_beginning(self._held, tag)
-        ready, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
-        return shown + ("" if self._is_inside else ready)
-
-    def reset(self) -> None:
-        """Begin with another reply: a directive that was cut off must not hide the next text."""
-        self._held, self._is_inside = "", False
-
-
-def _count_beginning(text: str, tag: str) -> int:
-    """How many characters at the end of the text are the beginning of the tag."""
-    return next((size for size in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:size])), 0)
 
 
 class QuoteStream:

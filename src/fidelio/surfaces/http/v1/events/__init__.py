@@ -1,0 +1,1 @@
+"""Events of sessions on the wire: rendering, lists, and streams that can be resumed."""
