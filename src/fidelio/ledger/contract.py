@@ -102,10 +102,11 @@ class Ledger(ABC):
         without: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        oldest_first: bool = False,
     ) -> Page[Session]:
-        """List sessions, newest first; deleted sessions only with `status="deleted"`. A page costs the same at any depth.
+        """List sessions, newest first unless `oldest_first`; deleted sessions only with `status="deleted"`.
 
-        `without`: not those whose namespace begins with these letters and hyphens.
+        A page costs the same at any depth. `without`: not those whose namespace begins with these letters and hyphens.
         """
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -20,14 +21,22 @@ from fidelio.runtime.wakes.ending import queue_wakes, wake_job
 from fidelio.runtime.wakes.record import QueuedWake, WakeRecord
 from fidelio.runtime.wakes.rules import EXTENSION, find_next
 
+NOTHING_SHOWN: Mapping[str, Any] = {}
 
-async def set_budget(context: RuntimeContext, session: str, budget: Mapping[str, float], *, by: str) -> None:
-    """Change limits of a session; those that are not named stay. A session that stopped at its budget goes on."""
+
+async def set_budget(
+    context: RuntimeContext, session: str, budget: Mapping[str, float], *, by: str, shown: Mapping[str, Any] = NOTHING_SHOWN
+) -> None:
+    """Change limits of a session; those that are not named stay. A session that stopped at its budget goes on.
+
+    `shown`: the change as programs are shown it.
+    """
     changed = _check(budget)
     record = require_active(await context.unit.load(session))
     agent = await load_session_agent(context, record)
     check_price(context, record.model or agent.definition.model, changed.get("usd"))
-    event, now = NewEvent(type=e.CONFIGURED, body={"budget": changed}, actor=by), context.clock()
+    body = {"budget": changed, **({"updated": dict(shown)} if shown else {})}
+    event, now = NewEvent(type=e.CONFIGURED, body=body, actor=by), context.clock()
 
     def change(current: LoadedRuntime) -> SessionDecision[None]:
         wakes = require_active(current).wakes

@@ -23,6 +23,7 @@ from fidelio.runtime.forking import fork_session
 from fidelio.runtime.permissions.policy import POLICIES, read_pattern
 from fidelio.runtime.previews import Previews
 from fidelio.runtime.project import parse_mount
+from fidelio.runtime.reading import list_descendants
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.resources.projection import AREA as SHARED
 from fidelio.runtime.schedules import cancel_schedule, set_schedule
@@ -206,6 +207,12 @@ class RuntimeService:
         last_seq = (await context.ledger.session(session)).last_seq
         await context.ledger.erase([session], actor=by, reason=reason, expect={session: last_seq})
         await asyncio.to_thread(_remove_files, context.home.path / "sandboxes", record.directory)
+
+    async def delete_family(self, session: str, *, by: str, reason: str) -> None:
+        """Delete a session with those that it has delegated to, which end with it."""
+        below = await list_descendants(self.context, session)
+        for child in (*(loaded.id for loaded in reversed(below)), session):
+            await self.delete_session(child, by=by, reason=reason)
 
     async def allow_pattern(self, session: str, pattern: str, *, by: str, seconds: int) -> None:
         """Let commands that match a pattern run without asking in this session, for a time. Only a person may."""

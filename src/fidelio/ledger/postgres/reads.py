@@ -53,14 +53,16 @@ async def list_sessions(  # noqa: PLR0913  # the filters of the contract
     without: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
+    oldest_first: bool = False,
 ) -> Page[Session]:
     filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
     others = None if without is None else f"{without}%"
-    more: dict[str, object] = {"namespace NOT LIKE": others, "number <": decode_number_cursor(cursor, "sessions")}
+    beyond, order = ("number >", "ASC") if oldest_first else ("number <", "DESC")
+    more: dict[str, object] = {"namespace NOT LIKE": others, beyond: decode_number_cursor(cursor, "sessions")}
     values, where = _where(filters, more, first=2)
     size = clamp_page_size(limit)
     rows = await connection.fetch(
-        f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number DESC LIMIT $1", size + 1, *values
+        f"SELECT number, {SESSION} FROM sessions WHERE {where} ORDER BY number {order} LIMIT $1", size + 1, *values
     )
     return to_page("sessions", rows, size, to_session)
 

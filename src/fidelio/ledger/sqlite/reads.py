@@ -97,12 +97,14 @@ def list_sessions(  # noqa: PLR0913  # the filters of the contract
     without: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
+    oldest_first: bool = False,
 ) -> Page[Session]:
     filters = {"kind": kind, "status": status, "namespace": namespace, "parent": parent, "name": name}
     others = None if without is None else f"{without}*"
-    values, where = _where(filters, {"namespace NOT GLOB ?": others, "key < ?": decode_number_cursor(cursor, "sessions")})
+    beyond, order = ("key > ?", "ORDER BY key LIMIT ?") if oldest_first else ("key < ?", "ORDER BY key DESC LIMIT ?")
+    values, where = _where(filters, {"namespace NOT GLOB ?": others, beyond: decode_number_cursor(cursor, "sessions")})
     size = clamp_page_size(limit)
-    text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, "ORDER BY key DESC LIMIT ?")
+    text = join_sql("SELECT key,", SESSION, "FROM sessions WHERE", where, order)
     rows = fetch(connection, text, (*values, size + 1))
     return to_page("sessions", rows, size, to_session)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+import msgspec
+
 from fidelio.errors import FidelioError
 from fidelio.inbox import RequestChange, open_request
 from fidelio.ledger.jobs import Assignment
@@ -12,6 +14,7 @@ from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.providers.model import ModelProblem
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.shell.settle import fold_ahead
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import store_content
@@ -87,9 +90,22 @@ class WakeUpdates:
         def decide(current: LoadedRuntime) -> SessionDecision[None] | None:
             if current.record.status == "terminated":
                 raise WakeInterrupted
-            return build(current.record)
+            decision = build(current.record)
+            return None if decision is None else self._note_usage(current.record, decision)
 
         self.loaded = await self.context.unit.update(self.loaded, decide, assignment=self.assignment)
+
+    def _note_usage(self, record: RuntimeRecord, decision: SessionDecision[None]) -> SessionDecision[None]:
+        """Note with the end of a wake what the session has used up to then."""
+        if not any(map(_is_wake_end, decision.events)):
+            return decision
+        now = self.context.clock()
+        usage = msgspec.structs.asdict(fold_ahead(record, decision.events, now=now).wakes.usage)
+        events = (
+            msgspec.structs.replace(new, body={**new.body, "usage": usage}) if _is_wake_end(new) else new
+            for new in decision.events
+        )
+        return msgspec.structs.replace(decision, events=tuple(events))
 
     async def end(
         self,
@@ -293,6 +309,10 @@ class WakeUpdates:
             return SessionDecision(None, events=events, requests=ending.close_requests(record, by))
 
         await self.decide(build)
+
+
+def _is_wake_end(new: NewEvent) -> bool:
+    return new.type == e.SPAN_COMPLETED and new.body.get("span_kind") == "wake"
 
 
 def _needs_request(call: OpenCall) -> bool:

@@ -19,10 +19,13 @@ from fidelio.surfaces.http.v1 import (
     memory_stores,
     session_resources,
     skills,
+    threads,
     vaults,
 )
 from fidelio.surfaces.http.v1.endpoint import ApiRoute, ApiServices, make_endpoint
 from fidelio.surfaces.http.v1.errors import NOT_FOUND, make_error
+from fidelio.surfaces.http.v1.events import routes as events
+from fidelio.surfaces.http.v1.sessions import routes as sessions
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 # One tuple of routes for each group of the API.
@@ -36,6 +39,9 @@ GROUPS: tuple[tuple[ApiRoute, ...], ...] = (
     session_resources.ROUTES,
     skills.ROUTES,
     deployments.ROUTES,
+    sessions.ROUTES,
+    events.ROUTES,
+    threads.ROUTES,
 )
 
 

@@ -22,6 +22,7 @@ from fidelio.runtime.service import RuntimeService
 from fidelio.surfaces.http.application import SMALL_BODY, BodyBudget
 from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
+from fidelio.surfaces.http.v1.events.hub import StreamHub
 from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, make_page
 from fidelio.surfaces.http.v1.values import TimeRange, read_range
 
@@ -66,6 +67,7 @@ class ApiServices:
         self.rate, self.bodies = RateLimit(limits.api_rate), BodyBudget(limits.body_megabytes * 1024 * 1024)
         # Each upload that is stored takes memory.
         self.uploads = asyncio.Semaphore(MAX_UPLOADS)
+        self.streams = StreamHub()
 
     async def runtime(self) -> RuntimeService:
         return await self.application.runtime()

@@ -1,8 +1,8 @@
 """The events of a session in their order, from any point on, with what concerns the session of the events of its children.
 
 A session and its children have logs of their own; the ledger gives all events one order, their position. A read never goes
-beyond the newest position at its beginning, so an event is neither missed nor repeated, whoever commits meanwhile. To go on, also
-after a restart, only the last event has to be known.
+beyond the newest position at its beginning, so an event is neither missed nor repeated, whoever commits meanwhile. To go on,
+also after a restart, only the last event has to be known.
 """
 
 from __future__ import annotations
