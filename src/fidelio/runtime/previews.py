@@ -28,7 +28,7 @@ class PreviewText(msgspec.Struct):
 
 
 class PreviewWatcher:
-    """Collects the previews of a session for one reader, until they are taken. `changed` is called with each piece."""
+    """Collects the previews of a session for a reader, until it reads them. `changed` is called with each piece."""
 
     def __init__(self, session: str, changed: Callable[[], None]) -> None:
         self.session, self._changed = session, changed
@@ -42,13 +42,13 @@ class PreviewWatcher:
             waiting.text += text
             self._changed()
 
-    def take(self) -> list[PreviewText]:
-        """What has arrived since the last call."""
-        taken = [PreviewText(item.message, item.text) for item in self._waiting.values() if item.text]
+    def read(self) -> list[PreviewText]:
+        """The text that has arrived since the last call."""
+        arrived = [PreviewText(item.message, item.text) for item in self._waiting.values() if item.text]
         # A message that was cut stays, so that nothing of it is shown after a gap; the older ones are over.
         last = next(reversed(self._waiting.values()), None)
         self._waiting = {last.message: PreviewText(last.message, "", last.is_cut)} if last is not None else {}
-        return taken
+        return arrived
 
 
 class Previews:

@@ -85,6 +85,30 @@ async def load_body(context: RuntimeContext, event: Event) -> dict[str, Any]:
     return body
 
 
+async def load_whole_body(context: RuntimeContext, event: Event) -> dict[str, Any]:
+    """The body of an event with its texts: results as texts, inputs as values, images with their data."""
+    body, ledger = event.body, context.ledger
+    for key in ("result", "text", "rubric"):
+        if _is_stored(body.get(key)):
+            body[key] = await load_text(ledger, body[key])
+    if _is_stored(body.get("input")):
+        body["input"] = _decode(await load_text(ledger, body["input"]))
+    if isinstance(body.get("content"), list):
+        body["content"] = [await _load_whole_block(ledger, block) for block in body["content"] if isinstance(block, dict)]
+    return body
+
+
+async def _load_whole_block(ledger: Ledger, block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("type") == "image":
+        source = block.get("source") or {}
+        data = await load_text(ledger, source["stored"]) if "stored" in source else source.get("data", "")
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": source.get("media_type", "image/png"), "data": data},
+        }
+    return {"type": "text", "text": await load_text(ledger, block["stored"]) if "stored" in block else block.get("text", "")}
+
+
 def join_content(body: dict[str, Any]) -> str:
     """The texts of a message; an image is named by its type."""
     blocks = body.get("content") or ()

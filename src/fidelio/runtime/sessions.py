@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from fidelio.runtime.project import parse_mount
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.skills.uploaded import show_skills
 from fidelio.runtime.stores import find_store
-from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.uploads.attaching import list_chunks
 from fidelio.runtime.vaults import Vaults
 from fidelio.runtime.wakes.ending import wake_job
@@ -97,6 +97,18 @@ async def create_session(context: RuntimeContext, request: NewAgentSession, init
         await asyncio.to_thread(remove_directory, plan.directory)
         raise
     return plan.session
+
+
+async def configure_session(
+    context: RuntimeContext, session: str, change: Callable[[RuntimeRecord], Mapping[str, Any]], *, by: str
+) -> None:
+    """Change what a session is configured with. `change` gives the changed keys from the record; none if nothing changes."""
+
+    def configure(current: LoadedRuntime) -> SessionDecision[None] | None:
+        body = change(current.record)
+        return SessionDecision(None, events=(NewEvent(type=e.CONFIGURED, body=body, actor=by),)) if body else None
+
+    await context.unit.update(session, configure)
 
 
 class SessionPlan(msgspec.Struct, frozen=True):

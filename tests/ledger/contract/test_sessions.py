@@ -164,3 +164,22 @@ async def test_a_cursor_of_another_list_is_refused(ledger: Ledger) -> None:
         await ledger.sessions(cursor="1; DROP TABLE sessions")
     with pytest.raises(BadRecord, match=r"The page size is 0\. Use 1 or more"):
         await ledger.sessions(limit=0)
+
+
+@proves("ledger.sessions")
+async def test_sessions_are_listed_in_both_orders_page_by_page(ledger: Ledger) -> None:
+    made = [f"s_{letter}" for letter in "abcde"]
+    for session in made:
+        await start(ledger, session, namespace="/p")
+    await start(ledger, "s_other", namespace="/other")
+
+    listed: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await ledger.sessions(namespace="/p", cursor=cursor, limit=2, oldest_first=True)
+        listed += [session.id for session in page.items]
+        if (cursor := page.next) is None:
+            break
+
+    assert listed == made
+    assert await ids(ledger, namespace="/p") == made[::-1]

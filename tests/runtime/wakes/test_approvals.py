@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.errors import UsageProblem
+from fidelio.ledger.model import Change, CommitResult
 from fidelio.providers.model import ModelInfo
 from fidelio.runtime import events as e
 from tests.runtime.wakes.support import (
@@ -175,3 +176,25 @@ async def test_an_unknown_price_switches_the_default_off_and_refuses_a_set_one(t
         assert "price" in notice.body["message"]
         with pytest.raises(UsageProblem, match="price"):
             await runtime.start(budget={"usd": 1.0})
+
+
+@proves("runtime.sent-together")
+async def test_everything_that_is_sent_in_a_call_is_a_single_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_runtime(tmp_path, replies(use(RUN, RUN)), sandboxes=make_sandboxes()) as runtime:
+        session = await runtime.begin()
+        await runtime.tell(session, "Build.")
+        await runtime.work()
+        calls = [call.id for call in (await runtime.record(session)).wakes.blocking]
+        commit, count = runtime.ledger.commit, 0
+
+        async def counted(*changes: Change) -> tuple[CommitResult, ...]:
+            nonlocal count
+            count += 1
+            return await commit(*changes)
+
+        monkeypatch.setattr(runtime.ledger, "commit", counted)
+        answers = [{"type": "user.tool_confirmation", "tool_use_id": call, "result": "allow"} for call in calls]
+        sent = await runtime.send(session, {"type": "user.message", "content": "Go on."}, *answers)
+
+        assert (len(calls), count) == (2, 1)
+        assert [event.type for event in sent] == ["user.message", *["user.tool_confirmation"] * 2]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fidelio.runtime.wakes.directive import parse_reply
-from fidelio.runtime.wakes.directive import DirectiveFilter
+from fidelio.runtime.wakes.directive import DirectiveFilter, parse_reply
 from fidelio.surfaces.cli.runtime.text_stream import QuoteStream, match_beginning
 from fidelio.surfaces.text import Layout, measure
 from tests.support import proves

@@ -139,14 +139,14 @@ def test_a_slow_watcher_keeps_a_bounded_part_of_a_preview() -> None:
 
     for _ in range(100):
         watcher.add("evt_a", "x" * 1_000)
-    (taken,) = watcher.take()
+    (taken,) = watcher.read()
     watcher.add("evt_a", "after the gap")
-    rest = watcher.take()
+    rest = watcher.read()
     watcher.add("evt_b", "another message")
 
     assert len(taken.text) <= MAX_WAITING
     assert rest == []
-    assert [item.text for item in watcher.take()] == ["another message"]
+    assert [item.text for item in watcher.read()] == ["another message"]
 
 
 @proves("v1.stream-limits")

@@ -9,8 +9,8 @@ import pytest
 from anthropic import AsyncAnthropic, BadRequestError, NotFoundError
 from anthropic.types.beta.sessions import BetaManagedAgentsSessionEvent, BetaManagedAgentsSessionThread
 
-from fidelio.providers.model import ModelReply, ModelRequest
-from tests.runtime.wakes.support import results_of, say, texts_of, use
+from fidelio.providers.model import ModelReply, ModelRequest, TextBlock
+from tests.runtime.wakes.support import results_of, say, use
 from tests.support import proves
 from tests.surfaces.v1.conftest import ModelBehaviour
 from tests.surfaces.v1.strict import check_json, check_object
@@ -23,7 +23,9 @@ ALL = {"tools": [{"type": "fidelio_toolset", "all_tools": True}]}
 
 def delegating(request: ModelRequest) -> ModelReply:
     """The parent delegates and sleeps; its child runs a command that asks."""
-    if "The child's task" in texts_of(request) and "Delegate" not in texts_of(request):
+    # The first block is what was sent; recalled texts of the other session may follow.
+    (sent, *_) = (block.text for block in request.messages[0].content if isinstance(block, TextBlock))
+    if "The child's task" in sent:
         return say("The child is done.") if results_of(request) else use(("shell_run", {"command": "make"}))
     if results_of(request):
         return say("Delegated.", {"outcome": "sleep"})
@@ -86,7 +88,7 @@ async def test_threads_have_objects_events_and_streams_of_their_own(sdk: AsyncAn
     assert (found.id, found.session_id, found.status) == (child, session, "idle")
     assert own[0].type == "agent.thread_message_received"
     assert own[0].from_session_thread_id == threads[0].id
-    assert own[0].content[0].text == "The child's task"
+    assert own[0].content[0].to_dict() == {"type": "text", "text": "The child's task"}
     assert types_of(own)[-1] == "session.thread_status_idle"
     sessions = [item.id async for item in sdk.beta.sessions.list()]
     assert sessions == [session]

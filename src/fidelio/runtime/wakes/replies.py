@@ -6,7 +6,7 @@ request that has to be paid for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,11 +18,15 @@ from fidelio.ledger.long_text import sanitize_text, store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ModelReply, TextBlock, ThinkingBlock, TokenUsage, ToolUseBlock
 from fidelio.runtime import events as e
+from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide, find_policy
+from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
 from fidelio.runtime.tools.meta import unwrap
-from fidelio.runtime.tools.model import RuntimeContext, event
+from fidelio.runtime.tools.model import RuntimeContext, ToolDefinition, event
 from fidelio.runtime.wakes.directive import OPENING, parse_reply
 from fidelio.runtime.wakes.preparation import Prepared
 from fidelio.runtime.wakes.tool_inputs import store_input
+from fidelio.sandbox.commands.projection import project
 
 MAX_CALLS = 100
 MAX_DEPTH = 64
@@ -77,8 +81,32 @@ def describe_reply(context: RuntimeContext, session: str, wake: str, prepared: P
     return found
 
 
+def note_permissions(
+    reply: ReplyEvents, uses: Iterable[ToolUseBlock], prepared: Prepared, session: RuntimeRecord, now: int
+) -> None:
+    """Note with each call whether it may run, as its policy says now. A call that is refused for itself has no permission."""
+    definitions = {**DEFINITIONS, **{name: tool[0] for name, tool in prepared.extra.items()}}
+    calls = [index for index, new in enumerate(reply.events) if new.type in (e.TOOL_USE, e.CUSTOM_TOOL_USE)]
+    for index, use in zip(calls, uses, strict=False):
+        new = reply.events[index]
+        definition = definitions.get(new.body.get("tool") or new.body["name"])
+        if new.type == e.TOOL_USE and definition is not None and not use.problem and "permission" not in new.body:
+            arguments = unwrap(use.name, use.input)[1]
+            reply.events[index] = replace(new, body={**new.body, **_foresee(definition, arguments, session, now)})
+
+
+def _foresee(definition: ToolDefinition, arguments: Mapping[str, Any], session: RuntimeRecord, now: int) -> dict[str, str]:
+    action = str(arguments.get("name", "")) if definition.name == "sandbox_execute" else ""
+    definition = DEFINITIONS.get(TOOL_OF_ACTION.get(action, ""), definition)
+    command = str(arguments.get("command", "")) if definition.name in SHELL_COMMANDS else ""
+    policy = find_policy(definition, session, action)
+    is_read_only = policy == "auto" and bool(command) and project(command, session.shell.cwd) is not None
+    access = decide(definition, session, command, is_read_only=is_read_only, now=now, action=action).access
+    return {"permission": "ask" if access == "ask" else "allow", "policy": policy}
+
+
 def name_first_message(reply: ReplyEvents, name: str) -> None:
-    """Give the first message of a reply the id under which its text was shown while it arrived."""
+    """Set the id of the first message of a reply to that under which its text was shown while it arrived."""
     for number, new in enumerate(reply.events):
         if new.type == e.AGENT_MESSAGE:
             reply.events[number] = replace(new, id=name)

@@ -48,7 +48,7 @@ from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.measuring import measure_context
 from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply, watch_interrupts
 from fidelio.runtime.wakes.preparation import Prepared, prepare
-from fidelio.runtime.wakes.replies import bound_usage, describe_reply, name_first_message
+from fidelio.runtime.wakes.replies import bound_usage, describe_reply, name_first_message, note_permissions
 from fidelio.runtime.wakes.rounds import Offer, Rounds
 from fidelio.runtime.wakes.rules import (
     MAX_SECONDS,
@@ -312,6 +312,7 @@ class _Wake:
         reply = await check_custom_calls(prepared.custom, reply)
         described = describe_reply(self._context, self._loaded.id, self._id, prepared, reply)
         name_first_message(described, message)
+        note_permissions(described, reply.tool_uses, prepared, self._loaded.record, self._context.clock())
         self._dropped += described.dropped
         # After a retry the session was shown as rescheduled.
         again = [event(e.STATUS_RUNNING, {"wake_id": self._id})] if self._loaded.record.status == "rescheduling" else []

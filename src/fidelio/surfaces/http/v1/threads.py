@@ -1,4 +1,4 @@
-"""Threads of a session: its own, which is the primary thread, and one for each session that it has delegated to."""
+"""Threads of a session: the session itself, which is the primary thread, and the sessions that it has delegated to."""
 
 from __future__ import annotations
 

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from fidelio.ledger import Ledger
-from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.reading import list_descendants
+from fidelio.runtime.reading import list_descendants, load_whole_body
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.events.rendering import (
+from fidelio.surfaces.http.v1.events.rendering import WireView, list_stored_types, render, render_own, render_posted
+from fidelio.surfaces.http.v1.events.types import (
     OWN_PREFIX,
     POSTED,
     QUEUED,
     VENDOR_TYPES,
-    EventView,
     Wire,
-    list_stored_types,
-    render,
-    render_own,
-    render_posted,
     strip_suffix,
     to_event_id,
     to_thread,
@@ -43,7 +37,7 @@ _CALL_WINDOW = 300
 Hide: TypeAlias = Callable[[str], str]
 
 
-class Selection(msgspec.Struct, frozen=True):
+class TypeSelection(msgspec.Struct, frozen=True):
     """The types of events that a reader wants. Without `types` all of the vendor's; `own` adds all of ours."""
 
     types: frozenset[str] = frozenset()
@@ -58,7 +52,7 @@ class Selection(msgspec.Struct, frozen=True):
         return () if self.own and not self.types else list_stored_types(self.types)
 
 
-ALL_OF_VENDOR = Selection()
+ALL_OF_VENDOR = TypeSelection()
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -78,17 +72,13 @@ class _Source(msgspec.Struct):
     seq: int = 0
 
 
-class History:
+class EventHistory:
     """Reads the events of a session, or of a thread, which is a session too."""
 
-    def __init__(self, context: RuntimeContext, session: str, selection: Selection, hide: Hide) -> None:
+    def __init__(self, context: RuntimeContext, session: str, selection: TypeSelection, hide: Hide) -> None:
         self._context, self.session, self._selection, self._hide = context, session, selection, hide
         self._sources: list[_Source] = []
         self._is_child = False
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._context.ledger
 
     @property
     def sessions(self) -> list[str]:
@@ -106,11 +96,11 @@ class History:
     async def seek(self, position: int) -> None:
         """Go behind the last event at or before a position."""
         for source in self._sources:
-            source.seq = await find_seq(self._ledger, source.session, position)
+            source.seq = await find_seq(self._context, source.session, position)
 
     async def seek_end(self) -> int:
         """Go behind the newest event; returns its position."""
-        newest = await self._ledger.wait(after=0, timeout=0)
+        newest = await self._context.ledger.wait(after=0, timeout=0)
         await self.seek(newest)
         return newest
 
@@ -127,15 +117,15 @@ class History:
         """A call of a child is shown where it begins to ask."""
         if not source.is_posted or found.type != e.TOOL_USE:
             return found.position
-        asked = await self._ledger.events(source.session, after=found.seq, types=(e.APPROVAL_REQUESTED,))
-        return next((event.position for event in asked if event.body.get("tool_use_id") == found.id), found.position)
+        requested = await self._context.ledger.events(source.session, after=found.seq, types=(e.APPROVAL_REQUESTED,))
+        return next((event.position for event in requested if event.body.get("tool_use_id") == found.id), found.position)
 
     async def _find(self, source: _Source, matches: Callable[[Event], bool]) -> Event | None:
         """The newest event that matches: who resumes has usually seen almost everything."""
-        upper = (await self._ledger.session(source.session)).last_seq
+        upper = (await self._context.ledger.session(source.session)).last_seq
         while upper > 0:
             lower = max(0, upper - WINDOW)
-            page = await self._ledger.events(source.session, after=lower, limit=upper - lower)
+            page = await self._context.ledger.events(source.session, after=lower, limit=upper - lower)
             found = next((event for event in reversed(page) if matches(event)), None)
             if found is not None:
                 return found
@@ -144,7 +134,7 @@ class History:
 
     async def read(self, limit: int) -> list[Shown]:
         """The next events, at most `limit`; empty if there are none at the moment, or none that were selected."""
-        newest = await self._ledger.wait(after=0, timeout=0)
+        newest = await self._context.ledger.wait(after=0, timeout=0)
         while True:
             batch, is_end = await self._read_batch(limit, newest)
             shown = await self._render(batch)
@@ -157,7 +147,9 @@ class History:
         merged: list[tuple[_Source, Event]] = []
         horizon = newest
         for source in self._sources:
-            page = await self._ledger.events(source.session, after=source.seq, types=self._read_types(source), limit=limit)
+            page = await self._context.ledger.events(
+                source.session, after=source.seq, types=self._read_types(source), limit=limit
+            )
             merged += [(source, event) for event in page if event.position <= newest]
             if len(page) == limit:
                 # Beyond this position there may be events of this log that were not read.
@@ -189,18 +181,18 @@ class History:
 
     async def read_back(self, before: int, limit: int) -> list[Shown]:
         """The newest events before a position, newest first."""
-        upper = (await find_seq(self._ledger, self.session, before - 1)) + 1
+        upper = (await find_seq(self._context, self.session, before - 1)) + 1
         posted = [
             (source, event)
             for source in self._sources
             if source.is_posted
-            for event in await self._ledger.events(source.session, types=POSTED, limit=10_000)
+            for event in await self._context.ledger.events(source.session, types=POSTED, limit=10_000)
             if event.position < before
         ]
         shown: list[Shown] = []
         while upper > 1 and len(shown) < limit:
             lower = max(0, upper - 1 - WINDOW)
-            page = await self._ledger.events(self.session, after=lower, limit=upper - 1 - lower)
+            page = await self._context.ledger.events(self.session, after=lower, limit=upper - 1 - lower)
             first = page[0].position if lower else 0
             wanted = self._selection.stored
             own = [(self._sources[0], event) for event in page if not wanted or event.type in wanted]
@@ -219,18 +211,18 @@ class History:
     async def _show(self, source: _Source, event: Event, processed: dict[str, int]) -> Shown:
         if not source.agent:
             source.agent = (await self._context.unit.load(source.session)).record.agent
-        view = EventView(to_thread(source.session), source.agent, self._is_child, processed, self._hide)
+        view = WireView(to_thread(source.session), source.agent, self._is_child, processed, self._hide)
         found = await self._render_event(source, event, view)
         items = tuple(item for item in found if self._selection.accepts(item["type"]))
         time = processed.get(event.id) if event.type in QUEUED and "from_session" not in event.body else event.time
         return Shown(event.position, time, items)
 
-    async def _render_event(self, source: _Source, event: Event, view: EventView) -> list[Wire]:
+    async def _render_event(self, source: _Source, event: Event, view: WireView) -> list[Wire]:
         if source.is_posted:
             if event.type == e.APPROVAL_REQUESTED:
                 return await self._render_asking(source, event, view)
-            return render_posted(event, await load_wire_body(self._ledger, event), view)
-        body = await load_wire_body(self._ledger, event)
+            return render_posted(event, await load_whole_body(self._context, event), view)
+        body = await load_whole_body(self._context, event)
         found = render(event, body, view)
         # What the vendor has a type for is not shown twice; the usage at the end of a wake is an addition.
         if not any(item["id"] == to_event_id(event.id) for item in found):
@@ -240,15 +232,15 @@ class History:
     def _wants_own(self, type_: str) -> bool:
         return self._selection.accepts(f"{OWN_PREFIX}{type_}")
 
-    async def _render_asking(self, source: _Source, asked: Event, view: EventView) -> list[Wire]:
+    async def _render_asking(self, source: _Source, requested: Event, view: WireView) -> list[Wire]:
         """The call of a child that waits for a person."""
-        name = asked.body.get("tool_use_id")
-        after = max(0, asked.seq - _CALL_WINDOW)
-        calls = await self._ledger.events(source.session, after=after, types=(e.TOOL_USE,), limit=_CALL_WINDOW)
+        name = requested.body.get("tool_use_id")
+        after = max(0, requested.seq - _CALL_WINDOW)
+        calls = await self._context.ledger.events(source.session, after=after, types=(e.TOOL_USE,), limit=_CALL_WINDOW)
         call = next((event for event in calls if event.id == name), None)
         if call is None:
             return []
-        body = {**await load_wire_body(self._ledger, call), "permission": "ask"}
+        body = {**await load_whole_body(self._context, call), "permission": "ask"}
         return render_posted(call, body, view)
 
     async def _find_processed(self, queued: Iterable[Event]) -> dict[str, int]:
@@ -257,7 +249,7 @@ class History:
         found: dict[str, int] = {}
         after = min(waiting)
         while waiting:
-            page = await self._ledger.events(self.session, after=after, types=(e.SPAN_STARTED,), limit=WINDOW)
+            page = await self._context.ledger.events(self.session, after=after, types=(e.SPAN_STARTED,), limit=WINDOW)
             for span in page:
                 for seq in [seq for seq, event in waiting.items() if _takes(span, event)]:
                     found[waiting.pop(seq).id] = span.time
@@ -276,46 +268,11 @@ def _takes(span: Event, event: Event) -> bool:
     return int(body.get("processed_seq", 0)) >= first
 
 
-async def find_seq(ledger: Ledger, session: str, position: int) -> int:
+async def find_seq(context: RuntimeContext, session: str, position: int) -> int:
     """The number of the last event of a session at or before a position; 0 if there is none."""
-    low, high = 0, (await ledger.session(session)).last_seq
+    low, high = 0, (await context.ledger.session(session)).last_seq
     while low < high:
         middle = (low + high + 1) // 2
-        (event,) = await ledger.events(session, after=middle - 1, limit=1)
+        (event,) = await context.ledger.events(session, after=middle - 1, limit=1)
         low, high = (middle, high) if event.position <= position else (low, middle - 1)
     return low
-
-
-async def load_wire_body(ledger: Ledger, event: Event) -> dict[str, Any]:
-    """The body of an event with its texts: results as texts, inputs as values, images with their data."""
-    body = event.body
-    for key in ("result", "text", "rubric"):
-        if _is_stored(body.get(key)):
-            body[key] = await load_text(ledger, body[key])
-    if _is_stored(body.get("input")):
-        body["input"] = _decode(await load_text(ledger, body["input"]))
-    if isinstance(body.get("content"), list):
-        body["content"] = [await _load_block(ledger, block) for block in body["content"] if isinstance(block, dict)]
-    return body
-
-
-async def _load_block(ledger: Ledger, block: dict[str, Any]) -> Wire:
-    if block.get("type") == "image":
-        source = block.get("source") or {}
-        data = await load_text(ledger, source["stored"]) if "stored" in source else source.get("data", "")
-        return {
-            "type": "image",
-            "source": {"type": "base64", "media_type": source.get("media_type", "image/png"), "data": data},
-        }
-    return {"type": "text", "text": await load_text(ledger, block["stored"]) if "stored" in block else block.get("text", "")}
-
-
-def _is_stored(value: Any) -> bool:
-    return isinstance(value, dict) and "text" in value and "size" in value
-
-
-def _decode(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return {}

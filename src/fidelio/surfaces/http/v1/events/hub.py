@@ -1,4 +1,4 @@
-"""The open event streams of a process: how many there may be, and the one task that follows the ledger for all of them.
+"""The open event streams of a process: how many there may be, and the task that follows the ledger for all of them.
 
 A stream is only told that there is something to read, so an idle one costs nothing, however many others there are.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 
-from fidelio.ledger import Ledger
 from fidelio.retry import restart_on_failure
+from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 
 # Below the number of connections that a peer may have, so that its other requests get through.
@@ -38,13 +38,13 @@ class StreamHub:
             raise ApiProblem(message, status=HTTPStatus.TOO_MANY_REQUESTS, type_="rate_limit_error", headers=headers)
 
     @contextmanager
-    def open(self, ledger: Ledger) -> Iterator[StreamSignal]:
+    def open(self, context: RuntimeContext) -> Iterator[StreamSignal]:
         """A stream, which is counted until it is closed."""
         self._count += 1
         if self._follower is None:
             self._stopping = asyncio.Event()
             follow = restart_on_failure(
-                lambda: self._follow(ledger), name="The follower of event streams", until=self._stopping
+                lambda: self._follow(context), name="The follower of event streams", until=self._stopping
             )
             self._follower = asyncio.create_task(follow)
         signal = StreamSignal(self._signals)
@@ -62,13 +62,13 @@ class StreamHub:
             self._follower.cancel()
         self._follower = None
 
-    async def _follow(self, ledger: Ledger) -> None:
-        newest = await ledger.wait(after=0, timeout=0)
+    async def _follow(self, context: RuntimeContext) -> None:
+        newest = await context.ledger.wait(after=0, timeout=0)
         # What was committed before this moment, also after a failure of this task, is not followed: every stream looks once.
         for signals in self._signals.values():
             for signal in signals:
                 signal.set()
-        async for event in ledger.follow(after=newest):
+        async for event in context.ledger.follow(after=newest):
             for signal in self._signals.get(event.session, ()):
                 signal.set()
 

@@ -15,44 +15,19 @@ import msgspec
 from fidelio.clock import format_iso
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.surfaces.http.v1.ids import to_wire
+from fidelio.surfaces.http.v1.events.types import (
+    DELETED,
+    OWN_PREFIX,
+    SENT,
+    STATUS,
+    USAGE,
+    USER_TOOL_RESULT,
+    Wire,
+    to_event_id,
+    to_thread,
+)
 
-OWN_PREFIX = "fidelio."
-DELETED = "session.deleted"
-# Ends of the ids of events that are rendered from the same stored event as another.
-SENT, USAGE = "_sent", "_usage"
-Wire: TypeAlias = dict[str, Any]
 Body: TypeAlias = Mapping[str, Any]
-# The types that the vendor's clients know. `workflow_run.*` are never sent.
-VENDOR_TYPES = frozenset(
-    f"{group}.{name}"
-    for group, names in {
-        "user": "message interrupt tool_confirmation custom_tool_result tool_result define_outcome",
-        "system": "message",
-        "agent": "message thinking tool_use tool_result mcp_tool_use mcp_tool_result custom_tool_use thread_message_sent "
-        "thread_message_received thread_context_compacted",
-        "session": "status_running status_idle status_rescheduled status_terminated error updated usage deleted thread_created "
-        "thread_status_running thread_status_idle thread_status_rescheduled thread_status_terminated",
-        "span": "model_request_start model_request_end outcome_evaluation_start outcome_evaluation_ongoing "
-        "outcome_evaluation_end",
-        "workflow_run": "created status_running status_idle status_ended error phase_started phase_ended",
-    }.items()
-    for name in names.split()
-)
-USER_TOOL_RESULT = "user.tool_result"
-# Events that wait for a wake before they are processed. All others are processed when they are stored.
-QUEUED = (e.USER_MESSAGE, e.SYSTEM_MESSAGE)
-# What is shown of a child in the stream of its session.
-POSTED = (
-    *(e.STATUS_RUNNING, e.STATUS_IDLE, e.STATUS_RESCHEDULED, e.ENDED),
-    *(e.APPROVAL_REQUESTED, e.CUSTOM_TOOL_USE, e.CHILD_CREATED),
-)
-_STATUS = {
-    e.STATUS_RUNNING: "running",
-    e.STATUS_IDLE: "idle",
-    e.STATUS_RESCHEDULED: "rescheduled",
-    e.ENDED: "terminated",
-}
 _ERRORS = {
     "model_overloaded_error": "model_overloaded_error",
     "model_rate_limited_error": "model_rate_limited_error",
@@ -77,7 +52,7 @@ def _hide_nothing(text: str) -> str:
     return text
 
 
-class EventView(msgspec.Struct, frozen=True):
+class WireView(msgspec.Struct, frozen=True):
     """What the events of a session are shown with.
 
     `thread` is the id of the thread on the wire, `agent` the name of its agent. `is_child`: the session is a thread of another.
@@ -91,39 +66,17 @@ class EventView(msgspec.Struct, frozen=True):
     hide: Callable[[str], str] = _hide_nothing
 
 
-def to_event_id(stored: str) -> str:
-    """The id of an event on the wire. A call of a tool has the id that its answers name."""
-    for prefix in ("evt_", "toolu_", "e_"):
-        if stored.startswith(prefix):
-            return f"sevt_{stored.removeprefix(prefix)}"
-    return stored
-
-
-def strip_suffix(id_: str) -> str:
-    """The id of the stored event that an event on the wire is rendered from."""
-    return id_.removesuffix(SENT).removesuffix(USAGE)
-
-
-def to_call(id_: str) -> str:
-    """The call that an id on the wire names."""
-    return f"toolu_{id_.removeprefix('sevt_')}" if id_.startswith("sevt_") else id_
-
-
-def to_thread(session: str) -> str:
-    return to_wire("sthr", session)
-
-
-def render(event: Event, body: Body, view: EventView) -> list[Wire]:
+def render(event: Event, body: Body, view: WireView) -> list[Wire]:
     """The events of the vendor's types that a stored event of a session is."""
-    if event.type in _STATUS and view.is_child:
+    if event.type in STATUS and view.is_child:
         return [_render_thread_status(event, body, view)]
     renderer = _RENDERERS.get(event.type)
     return [] if renderer is None else list(renderer(event, body, view))
 
 
-def render_posted(event: Event, body: Body, view: EventView) -> list[Wire]:
+def render_posted(event: Event, body: Body, view: WireView) -> list[Wire]:
     """What the stream of a session shows of an event of a child. A call that asks is shown where it begins to ask."""
-    if event.type in _STATUS:
+    if event.type in STATUS:
         return [_render_thread_status(event, body, view)]
     if event.type == e.CHILD_CREATED:
         return [_render_created(event, body, view)]
@@ -131,7 +84,7 @@ def render_posted(event: Event, body: Body, view: EventView) -> list[Wire]:
     return [{**item, "session_thread_id": view.thread} for item in found]
 
 
-def render_own(event: Event, body: Body, view: EventView) -> Wire:
+def render_own(event: Event, body: Body, view: WireView) -> Wire:
     """An event of ours, with its body."""
     shown = {name: value for name, value in body.items() if name not in _HIDDEN}
     text = view.hide(msgspec.json.encode(shown, enc_hook=str).decode())
@@ -142,11 +95,11 @@ def _common(event: Event, suffix: str = "") -> Wire:
     return {"type": event.type, "id": to_event_id(event.id) + suffix, "processed_at": format_iso(event.time)}
 
 
-def _plain(event: Event, _: Body, __: EventView) -> Iterator[Wire]:
+def _plain(event: Event, _: Body, __: WireView) -> Iterator[Wire]:
     yield _common(event)
 
 
-def _render_message(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+def _render_message(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
     content = _read_content(event, body)
     if source := body.get("from_session"):
         yield {
@@ -159,31 +112,31 @@ def _render_message(event: Event, body: Body, view: EventView) -> Iterator[Wire]
     yield {**_common(event), "processed_at": _find_processed(event, view), "content": content}
 
 
-def _render_system(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+def _render_system(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
     texts = [block for block in _read_content(event, body) if block["type"] == "text"]
     yield {**_common(event), "processed_at": _find_processed(event, view), "content": texts}
 
 
-def _find_processed(event: Event, view: EventView) -> str | None:
+def _find_processed(event: Event, view: WireView) -> str | None:
     time = view.processed.get(event.id)
     return None if time is None else format_iso(time)
 
 
-def _render_interrupt(event: Event, _: Body, view: EventView) -> Iterator[Wire]:
+def _render_interrupt(event: Event, _: Body, view: WireView) -> Iterator[Wire]:
     yield {**_common(event), **_name_thread(view)}
 
 
-def _render_confirmation(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+def _render_confirmation(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
     result = "allow" if body.get("result") == "allow" else "deny"
     message = {"deny_message": body["deny_message"]} if result == "deny" and body.get("deny_message") else {}
     call = {"tool_use_id": to_event_id(str(body.get("tool_use_id", ""))), "result": result}
     yield {**_common(event), **call, **message, **_name_thread(view)}
 
 
-def _render_answer(key: str) -> Callable[[Event, Body, EventView], Iterator[Wire]]:
+def _render_answer(key: str) -> Callable[[Event, Body, WireView], Iterator[Wire]]:
     """The result that a client sends of a call that it has carried out."""
 
-    def render_answer(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+    def render_answer(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
         call = {key: to_event_id(str(body.get(key, "")))}
         content = [block for block in _read_content(event, body) if block["type"] != "redacted"]
         yield {**_common(event), **call, "content": content, "is_error": bool(body.get("is_error")), **_name_thread(view)}
@@ -191,7 +144,7 @@ def _render_answer(key: str) -> Callable[[Event, Body, EventView], Iterator[Wire
     return render_answer
 
 
-def _render_outcome(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_outcome(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     title, detail = str(body.get("title", "")), str(body.get("detail", ""))
     items = [str(item.get("text", "")) for item in body.get("criteria", ()) if isinstance(item, Mapping)]
     rubric = body.get("rubric") or "\n".join(f"- {item}" for item in items)
@@ -204,18 +157,21 @@ def _render_outcome(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
     }
 
 
-def _render_agent_message(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_agent_message(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     content = [block for block in _read_content(event, body) if block["type"] == "redacted" or block.get("text")]
     # A reply that is only a directive says nothing to anybody.
     if content:
         yield {**_common(event), "content": content}
 
 
-def _render_use(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_use(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     name, sent = str(body.get("name", "")), _read_object(body.get("input"))
+    if inner := body.get("tool"):
+        # A call through another tool is shown as the call that it is.
+        name, sent = str(inner), _read_object(sent.get("arguments"))
     allowed = _read_permission(body)
-    if body.get("ownership") == "mcp" or str(body.get("tool") or name).startswith(_MCP):
-        server, _, tool = str(body.get("tool") or name).removeprefix(_MCP).partition("__")
+    if name.startswith(_MCP):
+        server, _sep, tool = name.removeprefix(_MCP).partition("__")
         named = {"mcp_server_name": server, "name": tool or name}
         yield {**_common(event), "type": "agent.mcp_tool_use", **named, "input": sent, **allowed}
         return
@@ -234,11 +190,11 @@ def _read_permission(body: Body) -> Wire:
     return {"evaluated_permission": permission, **({"evaluation": evaluation} if permission != "deny" else {})}
 
 
-def _render_custom_use(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_custom_use(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     yield {**_common(event), "name": str(body.get("name", "")), "input": _read_object(body.get("input"))}
 
 
-def _render_result(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_result(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     call = to_event_id(str(body.get("tool_use_id", "")))
     is_mcp = str(body.get("name", "")).startswith(_MCP)
     named = {"type": "agent.mcp_tool_result", "mcp_tool_use_id": call} if is_mcp else {"tool_use_id": call}
@@ -247,7 +203,7 @@ def _render_result(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
     yield {**_common(event), **named, "content": content, "is_error": bool(body.get("is_error"))}
 
 
-def _render_idle(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_idle(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     yield {**_common(event), **_read_stop(body)}
 
 
@@ -259,18 +215,18 @@ def _read_stop(body: Body) -> Wire:
     return {"stop_reason": {"type": reason, **waiting}, "stop_details": details}
 
 
-def _render_thread_status(event: Event, body: Body, view: EventView) -> Wire:
+def _render_thread_status(event: Event, body: Body, view: WireView) -> Wire:
     thread = {"session_thread_id": view.thread, "agent_name": view.agent}
     stop = _read_stop(body) if event.type == e.STATUS_IDLE else {}
-    return {**_common(event), "type": f"session.thread_status_{_STATUS[event.type]}", **thread, **stop}
+    return {**_common(event), "type": f"session.thread_status_{STATUS[event.type]}", **thread, **stop}
 
 
-def _render_created(event: Event, body: Body, view: EventView) -> Wire:
+def _render_created(event: Event, body: Body, view: WireView) -> Wire:
     thread = {"session_thread_id": to_thread(str(body.get("childSessionId", ""))), "agent_name": view.agent}
     return {**_common(event), "type": "session.thread_created", **thread}
 
 
-def _render_child(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+def _render_child(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
     created = _render_created(event, body, view)
     yield created
     if message := body.get("message"):
@@ -283,7 +239,7 @@ def _render_child(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
         }
 
 
-def _render_error(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
+def _render_error(event: Event, body: Body, view: WireView) -> Iterator[Wire]:
     error = _read_object(body.get("error"))
     kind = _ERRORS.get(str(error.get("type")), "unknown_error")
     retry = _read_object(error.get("retry_status")).get("type")
@@ -294,17 +250,17 @@ def _render_error(event: Event, body: Body, view: EventView) -> Iterator[Wire]:
     yield {**_common(event), "error": {"type": kind, "message": message, "retry_status": {"type": status}}}
 
 
-def _render_request_end(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_request_end(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     start = to_event_id(str(body.get("model_request_start_id", "")))
     usage = _read_usage(body.get("model_usage"))
     yield {**_common(event), "model_request_start_id": start, "model_usage": usage, "is_error": bool(body.get("is_error"))}
 
 
-def _render_evaluation_start(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_evaluation_start(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     yield {**_common(event), **_read_evaluation(body)}
 
 
-def _render_evaluation_end(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_evaluation_end(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     yield {
         **_common(event),
         **_read_evaluation(body),
@@ -319,14 +275,14 @@ def _read_evaluation(body: Body) -> Wire:
     return {"outcome_id": str(body.get("outcome_id", "")), "iteration": int(body.get("iteration", 0))}
 
 
-def _render_updated(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_updated(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     """The fields of a session that were changed; changes that the vendor does not know are events of ours."""
     changed = body.get("updated")
     if isinstance(changed, Mapping) and changed:
         yield {**_common(event), "type": "session.updated", **changed}
 
 
-def _render_wake_end(event: Event, body: Body, _: EventView) -> Iterator[Wire]:
+def _render_wake_end(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     usage = body.get("usage")
     if body.get("span_kind") == "wake" and isinstance(usage, Mapping):
         budget = body.get("budget")
@@ -355,7 +311,7 @@ def render_amount(micros: int) -> Wire:
     return {"amount": str((micros + 5_000) // 10_000), "currency": "USD"}
 
 
-def _name_thread(view: EventView) -> Wire:
+def _name_thread(view: WireView) -> Wire:
     return {"session_thread_id": view.thread} if view.is_child else {}
 
 
@@ -376,7 +332,7 @@ def _read_usage(value: Any) -> Wire:
     return {name: next((usage[key] for key in keys if key in usage), 0) for name, keys in _USAGE.items()}
 
 
-_RENDERERS: Mapping[str, Callable[[Event, Body, EventView], Iterator[Wire]]] = {
+_RENDERERS: Mapping[str, Callable[[Event, Body, WireView], Iterator[Wire]]] = {
     e.USER_MESSAGE: _render_message,
     e.SYSTEM_MESSAGE: _render_system,
     e.USER_INTERRUPT: _render_interrupt,
@@ -413,7 +369,7 @@ _BY_WIRE_TYPE: Mapping[str, tuple[str, ...]] = {
     "session.thread_created": (e.CHILD_CREATED,),
     "session.updated": (e.CONFIGURED,),
     "session.usage": (e.SPAN_COMPLETED,),
-    **{f"session.thread_status_{name}": (type_,) for type_, name in _STATUS.items()},
+    **{f"session.thread_status_{name}": (type_,) for type_, name in STATUS.items()},
 }
 
 

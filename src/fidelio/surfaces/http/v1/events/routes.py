@@ -7,13 +7,15 @@ from typing import Any
 
 from starlette.responses import Response
 
+from fidelio.runtime.reading import load_whole_body
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.events.history import History, Selection, Shown, load_wire_body
-from fidelio.surfaces.http.v1.events.rendering import OWN_PREFIX, VENDOR_TYPES, EventView, Wire, render, to_thread
+from fidelio.surfaces.http.v1.events.history import EventHistory, Shown, TypeSelection
+from fidelio.surfaces.http.v1.events.rendering import WireView, render
 from fidelio.surfaces.http.v1.events.sending import SentEvents, check_sent, read_sent
 from fidelio.surfaces.http.v1.events.streaming import EventStream
+from fidelio.surfaces.http.v1.events.types import OWN_PREFIX, VENDOR_TYPES, Wire, to_thread
 from fidelio.surfaces.http.v1.sessions.objects import load_active, load_session, load_thread, make_hide
 from fidelio.surfaces.http.v1.values import TimeRange
 
@@ -32,8 +34,8 @@ async def _send(request: ApiRequest) -> dict[str, Any]:
     found: list[Wire] = []
     for event in stored:
         is_child = event.session != loaded.id or loaded.record.depth > 0
-        view = EventView(to_thread(event.session), is_child=is_child)
-        found += render(event, await load_wire_body(runtime.context.ledger, event), view)
+        view = WireView(to_thread(event.session), is_child=is_child)
+        found += render(event, await load_whole_body(runtime.context, event), view)
     return {"data": found}
 
 
@@ -79,7 +81,7 @@ _Cursor = tuple[int, int]
 
 
 async def _read_forward(
-    history: History, limit: int, times: TimeRange, after: str, cursor: _Cursor | None
+    history: EventHistory, limit: int, times: TimeRange, after: str, cursor: _Cursor | None
 ) -> tuple[list[Wire], _Cursor | None]:
     skipped = ""
     if cursor is None:
@@ -103,7 +105,7 @@ async def _read_forward(
 
 
 async def _read_back(
-    history: History, limit: int, times: TimeRange, _: str, cursor: _Cursor | None
+    history: EventHistory, limit: int, times: TimeRange, _: str, cursor: _Cursor | None
 ) -> tuple[list[Wire], _Cursor | None]:
     before, skip = cursor or (1 << 62, 0)
     items: list[Wire] = []
@@ -143,14 +145,14 @@ async def _stream_of(request: ApiRequest, loaded: LoadedRuntime) -> Response:
         await history.seek((await history.locate(seen, name)) - 1)
     else:
         await history.seek_end()
-    stream = EventStream(request.services.streams, runtime.context.ledger, runtime.previews, history)
+    stream = EventStream(request.services.streams, runtime.context, runtime.previews, history)
     stream.skip, stream.deltas = seen, deltas
     return stream.respond()
 
 
-async def _open_history(request: ApiRequest, loaded: LoadedRuntime, selection: Selection) -> History:
+async def _open_history(request: ApiRequest, loaded: LoadedRuntime, selection: TypeSelection) -> EventHistory:
     runtime = await request.services.runtime()
-    history = History(runtime.context, loaded.id, selection, make_hide(request))
+    history = EventHistory(runtime.context, loaded.id, selection, make_hide(request))
     await history.open(loaded)
     return history
 
@@ -161,7 +163,7 @@ def _read_last_event(request: ApiRequest) -> tuple[str, str]:
     return ("Last-Event-ID", header) if header else ("after", request.query("after"))
 
 
-def _read_selection(request: ApiRequest) -> Selection:
+def _read_selection(request: ApiRequest) -> TypeSelection:
     types = frozenset((*request.queries("types[]"), *request.queries("types")))
     unknown = sorted(type_ for type_ in types if type_ not in VENDOR_TYPES and not type_.startswith(OWN_PREFIX))
     if unknown:
@@ -170,7 +172,7 @@ def _read_selection(request: ApiRequest) -> Selection:
     include = request.query("include")
     if include not in ("", "fidelio"):
         raise ApiProblem(f"include: {include!r:.80} is not offered. Use fidelio, or leave it out.")
-    return Selection(types, own=bool(include))
+    return TypeSelection(types, own=bool(include))
 
 
 def _read_deltas(request: ApiRequest) -> frozenset[str]:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from fidelio.runtime.sending import MAX_SENT
 from fidelio.surfaces.http.v1.endpoint import RELAYED, ApiRequest
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.events.rendering import to_call
+from fidelio.surfaces.http.v1.events.types import to_call
 from fidelio.surfaces.http.v1.files import load_file, open_files
 from fidelio.surfaces.http.v1.ids import to_session
 
@@ -30,7 +30,7 @@ class UserMessage(_Sent, frozen=True, forbid_unknown_fields=True, kw_only=True, 
 
 
 class SystemMessage(_Sent, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="system.message"):
-    """An instruction of the program, for the turn that begins with the event before it and the turns after it."""
+    """An instruction of the program, from the event before it on."""
 
     content: Content
 
@@ -104,7 +104,7 @@ class SentEvents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_sent(events: tuple[SentEvent, ...], channel: str) -> None:
-    """Refuse what the sender may not send, and system messages in the wrong place. Raises 400 and 403."""
+    """Refuse what the sender may not send, and system messages that follow no message. Raises 400 and 403."""
     for number, event in enumerate(events):
         if channel == RELAYED and not isinstance(event, _OF_AGENTS):
             message = f"events.{number}: only the holder of the key may send this, and the sender is an agent."

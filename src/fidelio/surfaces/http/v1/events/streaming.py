@@ -1,4 +1,4 @@
-"""Streams of events (server-sent events). One task follows the ledger for all streams of the process and wakes those concerned.
+"""Streams of events (server-sent events). A single task follows the ledger for all streams of the process.
 
 A stream reads what it sends itself, a page at a time, when its client has taken the page before: so a slow client costs
 no memory, and an idle stream costs nothing but a ping now and then.
@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.responses import StreamingResponse
 
-from fidelio.ledger import Ledger
 from fidelio.runtime.previews import Previews, PreviewText
-from fidelio.surfaces.http.v1.events.history import History, Shown
+from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.surfaces.http.v1.events.history import EventHistory, Shown
 from fidelio.surfaces.http.v1.events.hub import StreamHub, StreamSignal
-from fidelio.surfaces.http.v1.events.rendering import DELETED, Wire, to_event_id
+from fidelio.surfaces.http.v1.events.types import DELETED, Wire, to_event_id
 
 PING_SECONDS = 15.0
 PAGE = 100
@@ -31,8 +31,8 @@ class EventStream:
     `deltas`: the types of events of which the client wants previews.
     """
 
-    def __init__(self, hub: StreamHub, ledger: Ledger, previews: Previews, history: History) -> None:
-        self._hub, self._ledger, self._previews, self._history = hub, ledger, previews, history
+    def __init__(self, hub: StreamHub, context: RuntimeContext, previews: Previews, history: EventHistory) -> None:
+        self._hub, self._context, self._previews, self._history = hub, context, previews, history
         self.skip, self.deltas = "", frozenset[str]()
         self._previewed = ""
         # Messages that were sent: the rest of their previews may arrive afterwards, and is not shown.
@@ -45,7 +45,7 @@ class EventStream:
 
     async def _send(self) -> AsyncIterator[bytes]:
         with (
-            self._hub.open(self._ledger) as signal,
+            self._hub.open(self._context) as signal,
             self._previews.watch(self._history.session, signal.event.set) as watcher,
         ):
             # Before the first read: what is committed from here on sets the signal.
@@ -57,8 +57,8 @@ class EventStream:
                 if not await signal.wait(PING_SECONDS):
                     yield _PING
                     continue
-                # Text is taken before events are read: what is on record afterwards ends a preview that has been sent.
-                arrived = watcher.take() if "agent.message" in self.deltas else []
+                # Text is read before events are read: what is on record afterwards ends a preview that has been sent.
+                arrived = watcher.read() if "agent.message" in self.deltas else []
                 async for chunk in self._read_events(signal, arrived):
                     yield chunk
 
@@ -102,9 +102,9 @@ class EventStream:
 
 def encode_event(item: Wire) -> bytes:
     """An event as it is sent. The id lets the client go on behind it; previews have none."""
-    return b"id: " + item["id"].encode() + b"\n" + _encode_frame(item)
+    return f"id: {item['id']}\n".encode() + _encode_frame(item)
 
 
 def _encode_frame(item: Wire) -> bytes:
     # JSON has no line ends, so the data is a single line.
-    return b"event: " + item["type"].encode() + b"\ndata: " + msgspec.json.encode(item) + b"\n\n"
+    return f"event: {item['type']}\ndata: {msgspec.json.encode(item).decode()}\n\n".encode()

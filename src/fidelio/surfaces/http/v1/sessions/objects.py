@@ -17,7 +17,8 @@ from fidelio.runtime.wakes.record import UsageTotals
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import ApiRequest
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
-from fidelio.surfaces.http.v1.events.rendering import render_amount, render_usage, to_thread
+from fidelio.surfaces.http.v1.events.rendering import render_amount, render_usage
+from fidelio.surfaces.http.v1.events.types import to_thread
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import render_resources
 
@@ -27,7 +28,7 @@ _TERMINAL = ("satisfied", "max_iterations_reached")
 
 
 async def load_session(request: ApiRequest, id_: str) -> LoadedRuntime:
-    """The session with an id of the wire. Raises 404 for an unknown one, and for that of another project too."""
+    """The session with an id of the wire. Raises 404 for an unknown id, also of another project."""
     return await _load(request, "sesn", id_)
 
 
@@ -42,7 +43,7 @@ async def load_thread(request: ApiRequest, session: LoadedRuntime, id_: str) -> 
 
 
 async def load_active(request: ApiRequest, id_: str) -> LoadedRuntime:
-    """A session that can be changed. Raises 400 for one that has ended or is archived."""
+    """A session that can be changed. Raises 400 if it has ended or is archived."""
     loaded = await load_session(request, id_)
     if loaded.record.is_archived:
         raise ApiProblem(f"Session {id_} is archived. An archived session is not changed; begin another one.")
@@ -153,7 +154,7 @@ def _sum_usage(records: Iterable[RuntimeRecord], now: int) -> Mapping[str, int]:
 
 
 def _count_active(record: RuntimeRecord, now: int) -> int:
-    """Milliseconds that a session has worked, with the wake under way."""
+    """Milliseconds that a session has worked, including its current wake."""
     wakes = record.wakes
     return wakes.usage.active_ms + (max(0, now - wakes.started_at) if wakes.current else 0)
 

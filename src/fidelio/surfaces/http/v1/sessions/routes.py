@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fidelio.errors import SessionExists, SessionNotFound
-from fidelio.ledger.encoding import DELETED, hash_blob
-from fidelio.ledger.model import NewEvent, Session
-from fidelio.ledger.unit_of_work import SessionDecision
-from fidelio.runtime import events as e
+from fidelio.ledger.model import Session
 from fidelio.runtime.agents.entries import load_entry
 from fidelio.runtime.budgets import set_budget
 from fidelio.runtime.objects import Objects
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.sessions import NewAgentSession, session_namespace
+from fidelio.runtime.sessions import NewAgentSession, configure_session, session_namespace
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
@@ -87,8 +85,8 @@ async def _create(request: ApiRequest) -> dict[str, Any]:
     await request.require_key_holder()
     body = await request.body(_Create)
     runtime, key = await request.services.runtime(), request.idempotency_key
-    digest = hash_blob(msgspec.json.encode(body, order="sorted")) if key else ""
-    name = f"key-{hash_blob(key.encode())[:40]}" if key else None
+    digest = _hash(msgspec.json.encode(body, order="sorted")) if key else ""
+    name = f"key-{_hash(key.encode())[:40]}" if key else None
     if name and (found := await _find_created(request, name, digest)):
         return found
     new = await _plan(request, body, name, digest)
@@ -166,6 +164,10 @@ async def _find_created(request: ApiRequest, name: str, digest: str) -> dict[str
     return await render_session(request, await runtime.load(session.id))
 
 
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 async def _retrieve(request: ApiRequest) -> dict[str, Any]:
     return await render_session(request, await load_session(request, request.path("session_id")))
 
@@ -183,7 +185,7 @@ async def _update(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: _Budget | None) -> None:
-    """Replace or remove the budget of a session that was created with one."""
+    """Replace or remove the budget that a session was created with."""
     record, runtime = loaded.record, await request.services.runtime()
     if render_budget(record) is None:
         if budget is None:
@@ -210,14 +212,11 @@ async def _change_fields(request: ApiRequest, loaded: LoadedRuntime, body: _Upda
             after = msgspec.structs.replace(loaded.record, agent_variant=chosen.variant)
             updated["agent"] = await agents.render_snapshot(request, chosen.name, chosen.version, after)
 
-    def change(current: LoadedRuntime) -> SessionDecision[None] | None:
-        fields, shown = _compare(current.record, body)
-        if not (configured or fields):
-            return None
-        event = {**configured, **fields, "updated": {**updated, **shown}}
-        return SessionDecision(None, events=(NewEvent(type=e.CONFIGURED, body=event, actor=API_ACTOR),))
+    def change(record: RuntimeRecord) -> dict[str, Any]:
+        fields, shown = _compare(record, body)
+        return {**configured, **fields, "updated": {**updated, **shown}} if configured or fields else {}
 
-    await runtime.context.unit.update(loaded.id, change)
+    await configure_session(runtime.context, loaded.id, change, by=API_ACTOR)
 
 
 def _compare(record: RuntimeRecord, body: _Update) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -307,8 +306,6 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
 
 
 def _accept(request: ApiRequest, session: Session, filter_: _Filter) -> LoadedRuntime | None:
-    if session.status == DELETED:
-        return None
     record = RuntimeRecords().read(session.raw)
     # A thread is part of its session, and is listed there.
     if record.depth or not is_served(request, record) or not filter_.accepts(session, record):
@@ -366,7 +363,7 @@ def _describe_filter(request: ApiRequest) -> str:
     """The filter as a part of the name of the list: a cursor of another filter would miss sessions."""
     ignored = ("page", "limit", "beta", "order")
     pairs: list[tuple[str, str]] = [item for item in request.raw.query_params.multi_items() if item[0] not in ignored]
-    return hash_blob(msgspec.json.encode(sorted(pairs)))
+    return _hash(msgspec.json.encode(sorted(pairs)))
 
 
 ROUTES = (
