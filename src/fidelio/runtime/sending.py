@@ -98,7 +98,9 @@ class Sending:
             busy = [child.id for child in await self._load_children(session, targets) if _is_active(child.record)]
             if thread is None:
                 return [session, *busy]
-            return [thread] if thread in targets else [session]
+            if thread not in targets:
+                raise UsageProblem("The thread is not in this session, or has ended.", remedy="Leave it out to interrupt all.")
+            return [str(thread)]
         name = str(event.get("tool_use_id") or event.get("custom_tool_use_id") or "")
         if not name or targets[session].record.wakes.find_call(name) is not None:
             return [session]

@@ -120,6 +120,8 @@ async def test_an_interrupt_reaches_the_threads(sdk: AsyncAnthropic, script: Scr
         sent = await send(sdk, session, {"type": "user.interrupt"})
         rest = await collect(stream, "session.thread_status_idle")
 
+    with pytest.raises(BadRequestError, match="thread"):
+        await send(sdk, session, {"type": "user.interrupt", "session_thread_id": "sthr_000000000000"})
     assert types_of(sent) == ["user.interrupt"]
     assert (rest[-1].session_thread_id, rest[-1].stop_reason.type) == (child, "end_turn")
 

@@ -12,13 +12,12 @@ from fidelio.errors import SessionExists, SessionNotFound
 from fidelio.ledger.model import Session
 from fidelio.runtime.agents.entries import load_entry
 from fidelio.runtime.budgets import set_budget
-from fidelio.runtime.objects import Objects
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.sessions import NewAgentSession, configure_session, session_namespace
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
-from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
+from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.events.sending import InitialEvent, read_initial
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import plan_resources
@@ -31,6 +30,7 @@ from fidelio.surfaces.http.v1.sessions.objects import (
     render_session,
 )
 from fidelio.surfaces.http.v1.values import TimeRange, patch_metadata
+from fidelio.surfaces.http.v1.vaults import check_vaults
 
 MAX_LIMIT, DEFAULT_LIMIT = 1000, 20
 MAX_INITIAL, MAX_VAULTS, MAX_TITLE = 50, 50, 200
@@ -77,10 +77,6 @@ class _Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
-class _AnyVault(msgspec.Struct, frozen=True):
-    """A vault, of which only the existence matters here."""
-
-
 async def _create(request: ApiRequest) -> dict[str, Any]:
     await request.require_key_holder()
     body = await request.body(_Create)
@@ -117,7 +113,7 @@ async def _plan(request: ApiRequest, body: _Create, name: str | None, digest: st
         title=body.title or "",
         environment=await environments.choose_environment(request, body.environment_id),
         metadata=patch_metadata({}, body.metadata or {}),
-        vault_ids=await _check_vaults(request, body.vault_ids or ()),
+        vault_ids=await check_vaults(request, body.vault_ids or ()),
         resources=await plan_resources(request, body.resources),
         budget=budget,
         content_digest=digest,
@@ -136,19 +132,6 @@ async def _check_price(request: ApiRequest, model: str) -> None:
 def _check_amount(usd: float) -> None:
     if not usd:
         raise ApiProblem("budget.max_list_cost.amount: the limit is 0. Use at least one cent, or leave budget out.")
-
-
-async def _check_vaults(request: ApiRequest, ids: tuple[str, ...]) -> tuple[str, ...]:
-    vaults = Objects((await request.services.runtime()).context, request.project, "vault", _AnyVault)
-    sessions = tuple(dict.fromkeys(to_session("vlt", id_) for id_ in ids))
-    for session in sessions:
-        try:
-            found = await vaults.load(session)
-        except SessionNotFound as error:
-            raise not_found("Vault", to_wire("vlt", session)) from error
-        if found.archived_at:
-            raise ApiProblem(f"vault_ids: the vault {to_wire('vlt', session)} is archived. Use another one.")
-    return sessions
 
 
 async def _find_created(request: ApiRequest, name: str, digest: str) -> dict[str, Any] | None:
