@@ -72,7 +72,7 @@ class _Source(msgspec.Struct):
     seq: int = 0
 
 
-class EventHistory:
+class WireHistory:
     """Reads the events of a session, or of a thread, which is a session too."""
 
     def __init__(self, context: RuntimeContext, session: str, selection: TypeSelection, hide: Hide) -> None:

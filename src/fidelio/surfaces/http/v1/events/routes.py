@@ -11,7 +11,7 @@ from fidelio.runtime.reading import load_whole_body
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.events.history import EventHistory, Shown, TypeSelection
+from fidelio.surfaces.http.v1.events.history import Shown, TypeSelection, WireHistory
 from fidelio.surfaces.http.v1.events.rendering import WireView, render
 from fidelio.surfaces.http.v1.events.sending import SentEvents, check_sent, read_sent
 from fidelio.surfaces.http.v1.events.streaming import EventStream
@@ -81,7 +81,7 @@ _Cursor = tuple[int, int]
 
 
 async def _read_forward(
-    history: EventHistory, limit: int, times: TimeRange, after: str, cursor: _Cursor | None
+    history: WireHistory, limit: int, times: TimeRange, after: str, cursor: _Cursor | None
 ) -> tuple[list[Wire], _Cursor | None]:
     skipped = ""
     if cursor is None:
@@ -105,7 +105,7 @@ async def _read_forward(
 
 
 async def _read_back(
-    history: EventHistory, limit: int, times: TimeRange, _: str, cursor: _Cursor | None
+    history: WireHistory, limit: int, times: TimeRange, _: str, cursor: _Cursor | None
 ) -> tuple[list[Wire], _Cursor | None]:
     before, skip = cursor or (1 << 62, 0)
     items: list[Wire] = []
@@ -150,9 +150,9 @@ async def _stream_of(request: ApiRequest, loaded: LoadedRuntime) -> Response:
     return stream.respond()
 
 
-async def _open_history(request: ApiRequest, loaded: LoadedRuntime, selection: TypeSelection) -> EventHistory:
+async def _open_history(request: ApiRequest, loaded: LoadedRuntime, selection: TypeSelection) -> WireHistory:
     runtime = await request.services.runtime()
-    history = EventHistory(runtime.context, loaded.id, selection, make_hide(request))
+    history = WireHistory(runtime.context, loaded.id, selection, make_hide(request))
     await history.open(loaded)
     return history
 

@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from fidelio.runtime.previews import Previews, PreviewText
 from fidelio.runtime.tools.model import RuntimeContext
-from fidelio.surfaces.http.v1.events.history import EventHistory, Shown
+from fidelio.surfaces.http.v1.events.history import Shown, WireHistory
 from fidelio.surfaces.http.v1.events.hub import StreamHub, StreamSignal
 from fidelio.surfaces.http.v1.events.types import DELETED, Wire, to_event_id
 
@@ -31,7 +31,7 @@ class EventStream:
     `deltas`: the types of events of which the client wants previews.
     """
 
-    def __init__(self, hub: StreamHub, context: RuntimeContext, previews: Previews, history: EventHistory) -> None:
+    def __init__(self, hub: StreamHub, context: RuntimeContext, previews: Previews, history: WireHistory) -> None:
         self._hub, self._context, self._previews, self._history = hub, context, previews, history
         self.skip, self.deltas = "", frozenset[str]()
         self._previewed = ""
