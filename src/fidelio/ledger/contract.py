@@ -91,7 +91,7 @@ class Ledger(ABC):
         """The session with this name; raises `SessionNotFound`."""
 
     @abstractmethod
-    async def sessions(
+    async def sessions(  # noqa: PLR0913  # each filter is an argument
         self,
         *,
         kind: SessionKind | None = None,
