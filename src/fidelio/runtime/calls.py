@@ -8,7 +8,7 @@ nothing repeats it. An approval is used up in the commit of the intent: of two c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,7 +35,7 @@ from fidelio.runtime.journal import ApprovalChanged, Journal
 from fidelio.runtime.memory_stores.mounting import TYPE as MEMORY_STORE
 from fidelio.runtime.memory_stores.mounting import sync_stores
 from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
-from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide, find_policy
+from fidelio.runtime.permissions.policy import decide, find_policy, takes_command
 from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.secrets import compute_keyed_digest
 from fidelio.runtime.specs import build_spec
@@ -47,6 +47,7 @@ from fidelio.runtime.tools.model import (
     NO_WAKE,
     SANDBOX_GROUPS,
     CallOrigin,
+    Implementation,
     LoadedRuntime,
     Preparation,
     RuntimeContext,
@@ -63,6 +64,8 @@ WAIT_SECONDS = 45.0
 _MAX_ROUNDS = 8
 # What a tool raises to refuse a call. Anything else is a defect and is not hidden in a result.
 _REFUSALS = (RuntimeProblem, SandboxError, UsageProblem)
+# The tools whose results a tool that runs commands shows in place of those of a command that only reads.
+READERS = frozenset({"read", "glob", "grep", "bash"})
 # The specification of a call that is refused before its sandbox is known.
 NO_SANDBOX = SandboxSpec("", "", ())
 
@@ -136,21 +139,25 @@ class Calls:
     ) -> CallOutcome:
         call = self._begin(loaded, resolved.definition, tools, origin)
         try:
-            if resolved.definition.group in SANDBOX_GROUPS:
+            if resolved.definition.group in SANDBOX_GROUPS and not resolved.implementation.is_elsewhere:
                 call.spec = await build_spec(self._context, loaded)
             preparation = await resolved.implementation.prepare(call, resolved.arguments)
         except _REFUSALS as error:
             return await self._finish(call, resolved, describe_error(error))
-        command = preparation.command if resolved.definition.name in SHELL_COMMANDS else ""
+        command = preparation.command if takes_command(resolved.definition) else ""
         is_auto = find_policy(resolved.definition, call.record, resolved.action) == "auto"
-        projection = _project(command, preparation.cwd or call.record.shell.cwd, tools) if is_auto else None
+        render = resolved.implementation.render
+        readers = tools if render is None else READERS
+        projection = _project(command, preparation.cwd or call.record.shell.cwd, readers) if is_auto else None
         is_read_only, now = projection is not None, self._context.clock()
         decision = decide(resolved.definition, call.record, command, is_read_only=is_read_only, now=now, action=resolved.action)
         if origin.is_repeat and not (resolved.is_read_only or resolved.definition.repeatable):
             return await self._ask(call, resolved, _note_repeat(preparation), waits=waits)
         if decision.access == "project" and projection is not None:
-            inner = resolve_call(projection.tool, projection.arguments, tools)
+            inner = resolve_call(projection.tool, projection.arguments, readers)
             inner = replace(inner, name=resolved.name, called_with=resolved.called_with)
+            if render is not None:
+                inner = replace(inner, implementation=_render_text(inner.implementation, render))
             return await self._attempt(call.session, inner, tools, waits=waits, origin=origin)
         if decision.access == "allow":
             return await self._run(call, resolved, preparation, None)
@@ -229,6 +236,9 @@ class Calls:
     async def _run(
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, approval: ApprovalRecord | None
     ) -> Finished:
+        if resolved.implementation.is_elsewhere:
+            await self._journal.hand_over(call, approval)
+            return Finished({"status": "handed_over"})
         if not resolved.is_read_only or approval is not None:
             await self._journal.commit_intent(call, resolved.name, resolved.called_with, preparation, approval)
         else:
@@ -304,6 +314,13 @@ def _note_repeat(preparation: Preparation) -> Preparation:
     """The approval of a repetition is bound to it: it is no approval of a first attempt."""
     about = "This call began before a process died, and it is not known how it ended. Allow: it is carried out again."
     return replace(preparation, bound={**preparation.bound, "repeat": True}, about=(*preparation.about, about))
+
+
+def _render_text(implementation: Implementation, render: Callable[[ToolResult], ToolResult]) -> Implementation:
+    async def run(call: ToolCall, arguments: Any, preparation: Preparation) -> ToolResult:
+        return render(await implementation.run(call, arguments, preparation))
+
+    return replace(implementation, run=run)
 
 
 def _project(command: str, cwd: str, tools: frozenset[str]) -> Projection | None:

@@ -58,6 +58,8 @@ USER_TOOL_RESULT = "user.custom_tool_result"
 USER_OUTCOME = "user.define_outcome"
 # What the program that uses the agent adds to the instructions, for the turn that begins with it and those after it.
 SYSTEM_MESSAGE = "system.message"
+# The result of a call that a worker of the user has carried out.
+WORKER_RESULT = "user.tool_result"
 
 AGENT_MESSAGE = "agent.message"
 AGENT_THINKING = "agent.thinking"
@@ -113,3 +115,8 @@ AGENT_DEFINED = "agent.defined"
 AGENT_VARIED = "agent.varied"
 LEARNING_CAPTURED = "learning.captured"
 MEMORY_CHANGED = "memory.written"
+
+# In the body of `agent.tool_use`: the tools of this toolset have names of our own ones, and other inputs.
+AGENT_TOOLSET = "agent_toolset_20260401"
+# A call was allowed, and waits for the worker that carries it out.
+CALL_HANDED_OVER = "fidelio.call_handed_over"

@@ -146,7 +146,7 @@ def _is_of_conversation(event: Event, uses: set[Any]) -> bool:
     body = event.body
     if event.type == e.SPAN_STARTED:
         return body.get("span_kind") == "wake"
-    if event.type in (e.TOOL_RESULT, e.USER_TOOL_RESULT):
+    if event.type in (e.TOOL_RESULT, e.USER_TOOL_RESULT, e.WORKER_RESULT):
         return (body.get("tool_use_id") or body.get("custom_tool_use_id")) in uses
     # Of a call that was redacted nothing is left; a redacted text leaves a mark in the conversation.
     return _has_wake(event) or (event.redacted and event.type in (e.AGENT_MESSAGE, e.AGENT_THINKING))

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from fidelio.errors import SessionNotFound
 from fidelio.inbox import NewRequest, RequestChange
-from fidelio.ledger.long_text import json_text, store_text
+from fidelio.ledger.long_text import StoredText, json_text, store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime, Preparation, RuntimeContext, ToolCall, ToolResult, event
-from fidelio.runtime.wakes.content import store_content
+from fidelio.runtime.wakes.content import StoredContent, store_content
 
 
 class ApprovalChanged(Exception):
@@ -51,26 +51,36 @@ class Journal:
         def begin(current: LoadedRuntime) -> SessionDecision[None]:
             used: tuple[NewEvent, ...] = ()
             if approval is not None:
-                found = current.record.approvals.get(approval.request)
-                if found is None or found.state != "allowed":
-                    raise ApprovalChanged
-                used = (event(e.APPROVAL_USED, {"request": approval.request, "tool_use_id": call.id}),)
+                used = (_use_approval(current, approval, call.id),)
             return SessionDecision(None, events=(*used, *events), blobs=(*blobs, *preparation.blobs))
 
         await self._update(call, begin)
         call.has_intent = True
 
+    async def hand_over(self, call: ToolCall, approval: ApprovalRecord | None) -> None:
+        """Commit that a worker of the user may carry out the call. It uses up the approval."""
+
+        def begin(current: LoadedRuntime) -> SessionDecision[None] | None:
+            if current.record.wakes.find_call(call.id) is None:
+                # The worker has seen the answer of the person too, and was faster.
+                return None
+            used = () if approval is None else (_use_approval(current, approval, call.id),)
+            handed = event(e.CALL_HANDED_OVER, {"tool_use_id": call.id, "wake_id": call.wake})
+            return SessionDecision(None, events=(*call.noted, *used, handed))
+
+        await self._update(call, begin)
+
     async def commit_result(
         self, call: ToolCall, name: str, arguments: Any, result: ToolResult, *, closes: tuple[RequestChange, ...] = ()
     ) -> None:
         """Commit the result, and the beginning too if it is not on record."""
-        stored = store_text(json_text(result.output))
+        stored, images = _store_result(result)
         wake = {"wake_id": call.wake} if call.wake else {}
-        images = store_content(result.images)
-        shown = {"images": images.content} if images.content else {}
-        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body, **shown, **wake}
+        form = {} if result.text is None else {"form": "text"}
+        pictures = {"images": images.content} if images.content else {}
+        body = {"tool_use_id": call.id, "name": name, "is_error": result.is_error, "result": stored.body}
         ended = (
-            event(e.TOOL_RESULT, body, blobs=(*stored.digests, *images.digests)),
+            event(e.TOOL_RESULT, {**body, **form, **pictures, **wake}, blobs=(*stored.digests, *images.digests)),
             *_complete_span(call, name, is_error=result.is_error),
         )
         begun, blobs = ((), ()) if call.has_intent else _describe_begun(call, name, arguments)
@@ -89,14 +99,14 @@ class Journal:
         await self._update(call, end, is_over=call.has_intent and not (result.documents or result.linked))
 
     async def _update(
-        self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None]], *, is_over: bool = False
+        self, call: ToolCall, decide: Callable[[LoadedRuntime], SessionDecision[None] | None], *, is_over: bool = False
     ) -> None:
         """Commit. Raises `SessionNotFound` if the session has ended, unless the effect `is_over`.
 
         The call may have started the sandbox again after the end had stopped it, so it is stopped here.
         """
 
-        def decide_alive(current: LoadedRuntime) -> SessionDecision[None]:
+        def decide_alive(current: LoadedRuntime) -> SessionDecision[None] | None:
             if current.record.status == "terminated" and not is_over:
                 raise SessionNotFound(f"Session {current.id} has ended.", remedy="Begin another session.")
             return decide(current)
@@ -109,6 +119,18 @@ class Journal:
         call.noted, call.noted_blobs = [], []
         if call.session.record.status == "terminated":
             await self._sandboxes.stop(call.session.id)
+
+
+def _use_approval(current: LoadedRuntime, approval: ApprovalRecord, tool_use: str) -> NewEvent:
+    found = current.record.approvals.get(approval.request)
+    if found is None or found.state != "allowed":
+        raise ApprovalChanged
+    return event(e.APPROVAL_USED, {"request": approval.request, "tool_use_id": tool_use})
+
+
+def _store_result(result: ToolResult) -> tuple[StoredText, StoredContent]:
+    text = json_text(result.output) if result.text is None else result.text
+    return store_text(text), store_content(result.images)
 
 
 def _drop_known(record: RuntimeRecord, events: Iterable[NewEvent]) -> Iterator[NewEvent]:

@@ -17,6 +17,7 @@ from fidelio.providers.model import ModelInfo, Provider
 from fidelio.runtime.recall.model import RecallBackend
 
 if TYPE_CHECKING:
+    from fidelio.runtime.agent_toolset.web import WebSearch
     from fidelio.runtime.agents.definition import ServerDefinition
 
 
@@ -79,3 +80,5 @@ class RuntimePorts(msgspec.Struct, frozen=True, kw_only=True):
     find_activity: Callable[[Mapping[str, Any], str], Awaitable[ActivityStatus]] = _no_workflows
     fill_server: Callable[[str, str, ServerDefinition], Awaitable[tuple[ServerDefinition, tuple[str, ...]]]] = _fill_nothing
     recall_backends: tuple[RecallBackend, ...] = ()
+    # None: nobody has configured one, and no agent has the tool.
+    web_search: WebSearch | None = None

@@ -76,7 +76,8 @@ async def load_body(context: RuntimeContext, event: Event) -> dict[str, Any]:
     body, ledger = event.body, context.ledger
     for key in _JSON_TEXTS:
         if _is_stored(body.get(key)):
-            body[key] = _decode(await load_text(ledger, body[key]))
+            text = await load_text(ledger, body[key])
+            body[key] = text if body.get("form") == "text" else _decode(text)
     for key in _TEXTS:
         if _is_stored(body.get(key)):
             body[key] = await load_text(ledger, body[key])

@@ -343,6 +343,7 @@ continues extensions waits learning_id is_unknown due key priority ids every_sec
 cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
 criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id readers
 digests deployment_id skills
+runs
 """
 
 

@@ -29,11 +29,12 @@ from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.content import check_content, store_content
 from fidelio.runtime.wakes.ending import wake_job
 from fidelio.runtime.wakes.record import OpenCall, WakeRecord
+from fidelio.runtime.work.results import check_worker_result, use_approvals
 
 MAX_SENT = 100
 _TYPES = (
     *(e.USER_MESSAGE, e.USER_INTERRUPT, e.USER_CONFIRMATION, e.USER_TOOL_RESULT, e.USER_OUTCOME),
-    e.SYSTEM_MESSAGE,
+    *(e.SYSTEM_MESSAGE, e.WORKER_RESULT),
 )
 # The sessions that an event of a call goes to, by id, the named session first.
 _Targets: TypeAlias = dict[str, LoadedRuntime]
@@ -119,6 +120,7 @@ class Sending:
         event = _read_spelling(loaded.record.wakes, sent)
         type_ = event.get("type")
         if type_ in (e.USER_MESSAGE, e.SYSTEM_MESSAGE):
+            _check_sender(type_, channel)
             stored = store_content(_check_blocks(type_, event.get("content")))
             new = NewEvent(type=type_, body={"content": stored.content}, actor=by, blobs=stored.digests)
             return _Checked(new, loaded.id, stored.blobs)
@@ -128,6 +130,9 @@ class Sending:
             return await self._check_confirmation(loaded, event, by, channel)
         if type_ == e.USER_TOOL_RESULT:
             return self._check_result(loaded, event, by)
+        if type_ == e.WORKER_RESULT:
+            new, content = check_worker_result(loaded, event, by, channel)
+            return _Checked(new, loaded.id, content.blobs)
         if type_ == e.USER_OUTCOME:
             return await _check_outcome(loaded, event, by, channel)
         raise UsageProblem(f"{type_!r:.80} cannot be sent.", remedy=f"Send one of: {', '.join(_TYPES)}.")
@@ -218,6 +223,13 @@ async def _check_outcome(loaded: LoadedRuntime, event: Mapping[str, Any], by: st
     return _Checked(new, loaded.id, stored.blobs)
 
 
+def _check_sender(type_: str, channel: str) -> None:
+    if type_ == e.SYSTEM_MESSAGE and assurance_of(channel) not in PERSONAL:
+        raise PersonNeeded(
+            "Only the holder of the key adds to the instructions of a session.", remedy="Send a user.message.", request=""
+        )
+
+
 def _check_blocks(type_: str, content: Any) -> list[dict[str, Any]]:
     blocks = check_content(content, "The message")
     if type_ == e.SYSTEM_MESSAGE and any(block["type"] != "text" for block in blocks):
@@ -234,11 +246,12 @@ def _decide(current: LoadedRuntime, items: Sequence[_Checked]) -> SessionDecisio
     _refuse_ended(current)
     results = [item.event for item in items if item.event.type == e.USER_TOOL_RESULT]
     requests = [request for result in results for request in _close_custom(current, result)]
+    used = use_approvals(current, [item.event for item in items if item.event.type == e.WORKER_RESULT])
     answers = [item.answer for item in items if item.answer is not None]
     others = [item for item in items if item.answer is None]
     return SessionDecision(
         None,
-        events=tuple(event for item in items for event in _expand(item)),
+        events=(*used, *(event for item in items for event in _expand(item))),
         blobs=tuple(blob for item in items for blob in item.blobs),
         requests=(*requests, *(answer.close for answer in answers)),
         jobs=(*(wake_job(current.id) if others else ()), *(job for answer in answers for job in answer.jobs)),

@@ -252,4 +252,4 @@ async def describe_session(context: RuntimeContext, session: str) -> dict[str, A
 
 
 def _kind_of(state: str) -> str:
-    return "tool_confirmation" if state == "waiting" else "custom_tool"
+    return {"waiting": "tool_confirmation", "worker": "worker"}.get(state, "custom_tool")

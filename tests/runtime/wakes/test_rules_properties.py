@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from fidelio.providers.model import ModelInfo, ModelProblem, ModelReply, ModelRequest, OnText, ToolUseBlock
 from fidelio.runtime.agents.definition import DEFAULT_USD, Budget
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
-from fidelio.runtime.tools.definitions import DEFINITIONS
+from fidelio.runtime.tools.definitions import DEFINITIONS, RUNTIME_TOOL_NAMES
 from fidelio.runtime.wakes.directive import Directive, WakeRequest
 from fidelio.runtime.wakes.model_calls import (
     LONGEST_SECONDS,
@@ -22,6 +22,7 @@ from fidelio.runtime.wakes.model_calls import (
     compute_pause,
     request_reply,
 )
+from fidelio.runtime.wakes.preparation import Offer
 from fidelio.runtime.wakes.record import DAY_MS, CallState, OpenCall, Priority, QueuedWake, Schedule, UsageTotals, WakeRecord
 from fidelio.runtime.wakes.rounds import MAX_PARALLEL, split_parallel
 from fidelio.runtime.wakes.rules import (
@@ -267,7 +268,7 @@ def test_only_calls_that_read_run_side_by_side_and_the_order_is_kept(names: list
         (OpenCall(f"toolu_{number}", name, number), ToolUseBlock(f"toolu_{number}", name, {}))
         for number, name in enumerate(names)
     ]
-    groups = split_parallel(calls)
+    groups = split_parallel(calls, Offer(RUNTIME_TOOL_NAMES))
 
     assert [call for group in groups for call in group] == calls
     for group in groups:

@@ -15,6 +15,8 @@ MAX_CYCLES = 10
 class SessionDelegate(ToolParameters, frozen=True, kw_only=True):
     """The task. With a title it also becomes an outcome, whose criteria are checked."""
 
+    # An agent of the roster, or `self`; None: the agent itself.
+    agent: Name | None = None
     message: Annotated[str, Meta(min_length=1, max_length=100_000)]
     title: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     detail: Annotated[str, Meta(max_length=10_000)] | None = None
@@ -32,7 +34,7 @@ DEFINITIONS = (
     ToolDefinition(
         name="session_delegate",
         title="Delegate a task",
-        description="Give a task to a new child session. It starts by itself, with its own workspace and at most your rights.",
+        description="Give a task to a new child session of this agent, or of one of its roster. It has its own workspace and at most your rights.",
         parameters=SessionDelegate,
         group="delegation",
         effects=("session_write",),

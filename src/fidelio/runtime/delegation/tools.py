@@ -17,9 +17,12 @@ from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import NewEvent
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.runtime import events as e
-from fidelio.runtime.agents.versions import load_session_agent
+from fidelio.runtime.agents.definition import AgentVersion
+from fidelio.runtime.agents.tools import AGENT_TOOLS, AGENT_TOOLSET
+from fidelio.runtime.agents.versions import load_agent, load_session_agent
 from fidelio.runtime.attachments import repeat_resources
 from fidelio.runtime.delegation.definitions import SessionDelegate, SessionRunChild
+from fidelio.runtime.delegation.roster import RIGHTS, choose_agent, narrow_policies
 from fidelio.runtime.delegation.rules import MAX_CHILDREN, check_family, share_budget
 from fidelio.runtime.navigation.summaries import describe_listed, render_summary
 from fidelio.runtime.outcomes.parsing import parse_outcome
@@ -43,7 +46,8 @@ async def _prepare_delegate(call: ToolCall, arguments: SessionDelegate) -> Prepa
         raise ToolRefused("successCriteria needs a title.", remedy="Name the outcome.", reason="invalid_arguments")
     if not call.record.agent_version:
         raise ToolRefused("This session has no model that a child could use.", reason="no_agent")
-    return Preparation()
+    entry = choose_agent(await load_session_agent(call.context, call.record), arguments.agent)
+    return Preparation(about=(f"The task is for the agent {entry.agent}.",) if entry is not None else ())
 
 
 async def _delegate(call: ToolCall, arguments: SessionDelegate, _: Preparation) -> ToolResult:
@@ -91,14 +95,16 @@ def _define_outcome(arguments: SessionDelegate, title: str) -> tuple[NewEvent, .
 async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgentSession:
     record = call.record
     agent = await load_session_agent(call.context, record)
+    entry = choose_agent(agent, arguments.agent)
+    other = None if entry is None else await load_agent(call.context, record.project, entry.agent, entry.version or None)
     budget = merge_budget(agent.definition.limits, record.budget)
     price = call.context.ports.models.describe(record.model or agent.definition.model).price
     return NewAgentSession(
         project=record.project,
-        agent=record.agent,
-        version=record.agent_version,
-        variant=record.agent_variant,
-        model=record.model,
+        agent=record.agent if other is None else other.name,
+        version=record.agent_version if other is None else other.version,
+        variant=record.agent_variant if other is None else "",
+        model=record.model if other is None else "",
         title=arguments.title or arguments.message[:80],
         # Pinned: a newer version of the environment may be more open than the one that the parent has.
         environment=record.environment,
@@ -108,12 +114,23 @@ async def _describe_child(call: ToolCall, arguments: SessionDelegate) -> NewAgen
         vault_ids=record.vault_ids,
         resources=repeat_resources(record.resources),
         budget=share_budget(budget, record, now=call.context.clock(), is_priced=price is not None),
-        tools=tuple(sorted(call.tools)),
-        policies=record.policies,
+        tools=tuple(sorted(_list_rights(call, agent))),
+        policies=record.policies if other is None else narrow_policies(record, agent.definition, other.definition),
         parent=call.session.id,
         depth=record.depth + 1,
         root=record.root or call.session.id,
     )
+
+
+def _list_rights(call: ToolCall, agent: AgentVersion) -> frozenset[str]:
+    """What the child may have at most: the tools of this session, by the names of our own ones."""
+    if agent.definition.tools.toolset == "fidelio_toolset":
+        return call.tools
+    given = frozenset(call.record.tools) if call.record.tools else None
+    own = {RIGHTS.get(name, name) for name in AGENT_TOOLS if agent.definition.tools.offers(name)}
+    has_tools = agent.definition.tools.toolset == AGENT_TOOLSET
+    rights = call.tools | (own if has_tools else frozenset())
+    return rights if given is None else rights & given
 
 
 async def _run_child(call: ToolCall, arguments: SessionRunChild, _: Preparation) -> ToolResult:

@@ -142,6 +142,8 @@ async def list_environments(context: RuntimeContext) -> tuple[EnvironmentVersion
 
 def _find_problems(environment: Environment) -> Iterator[str]:
     yield from _find_network_problems(environment)
+    if environment.self_hosted and environment != Environment(self_hosted=True, description=environment.description):
+        yield "it is self_hosted, so the machine of the worker decides the rest. Leave out everything but description."
     for path in environment.read_only:
         if not path.startswith("/") or path != os.path.normpath(path) or path == "/":
             yield f"the path {path!r:.200} of read_only is not an absolute path below /. Write it without '.' and '..'."
@@ -175,6 +177,8 @@ async def _unknown(context: RuntimeContext, store: Store | None, name: str, vers
 
 def describe_effect(environment: Environment) -> str:
     """What an environment allows, in words for the person who decides whether to trust it."""
+    if environment.self_hosted:
+        return "tools run wherever a worker of yours runs, with its rights"
     network = f"network {environment.network}" + (f" ({', '.join(environment.hosts)})" if environment.hosts else "")
     paths = f", reads {', '.join(environment.read_only)}" if environment.read_only else ""
     setup = f", runs once: {environment.setup!r:.300}" if environment.setup else ""

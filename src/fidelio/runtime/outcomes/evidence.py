@@ -52,6 +52,7 @@ _ACTIONS = {
     "list_dir": "glob",
     "stat": "glob",
 }
+_CONTENTS = frozenset({"content", "oldText", "newText", "old_string", "new_string"})
 _FILE_TOOLS = frozenset({"read", "write", "edit"})
 # What the runtime or the agent's memory says about itself.
 _EXCLUDED = (RUNTIME, RUNTIME_LINK, LEARNINGS, "/memory", f"{SUBSTRATE}/MEMORY.md", f"{SUBSTRATE}/memory")
@@ -102,7 +103,9 @@ async def _read_calls(ledger: Ledger, events: Iterable[Event]) -> dict[str, Mana
     for event in events:
         body = event.body
         # Most calls are of other tools: their inputs are not loaded.
-        if event.type == e.TOOL_USE and body.get("name") in {*_CITABLE, "sandbox_execute"}:
+        # A command of a persistent shell could have written its own result.
+        is_shell = body.get("toolset") == e.AGENT_TOOLSET and body.get("name") == "bash"
+        if event.type == e.TOOL_USE and body.get("name") in {*_CITABLE, "sandbox_execute"} and not is_shell:
             call = read_call(str(body["name"]), await load_text(ledger, body.get("input")))
             if call is not None:
                 found[str(body.get("id"))] = call
@@ -119,6 +122,8 @@ def read_call(name: str, text: str) -> ManagedCall | None:
     if name == "sandbox_execute":
         inner = arguments.get("input")
         name, arguments = _ACTIONS.get(str(arguments.get("name")), ""), inner if isinstance(inner, dict) else {}
+    if isinstance(file := arguments.get("file_path"), str):
+        arguments = {**arguments, "path": file}
     if name not in _CITABLE or any(_is_excluded(path) for path in _find_paths(arguments)):
         return None
     return ManagedCall(name, arguments)
@@ -139,7 +144,7 @@ def _is_excluded(path: str) -> bool:
 async def _show_result(ledger: Ledger, event: Event, calls: Mapping[str, ManagedCall]) -> Evidence | None:
     body = event.body
     call = calls[str(body["tool_use_id"])]
-    about = {name: str(value)[:200] for name, value in call.arguments.items() if name not in ("content", "oldText", "newText")}
+    about = {name: str(value)[:200] for name, value in call.arguments.items() if name not in _CONTENTS}
     failed = " (failed)" if body.get("is_error") else ""
     text = await load_text(ledger, body.get("result"))
     # A search from above also finds lines of the files that are excluded.

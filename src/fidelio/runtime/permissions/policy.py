@@ -17,6 +17,7 @@ from fidelio.sandbox.commands.parse import parse_command
 
 # The tools whose arguments are a command for a shell.
 SHELL_COMMANDS = frozenset({"shell_run", "shell_exec"})
+_SHELL = "bash"
 POLICIES: tuple[Policy, ...] = ("always_allow", "always_ask", "auto")
 ANY = "*"
 
@@ -26,6 +27,11 @@ class PermissionDecision(msgspec.Struct, frozen=True):
 
     access: Literal["allow", "ask", "project"]
     reason: str = ""
+
+
+def takes_command(definition: ToolDefinition) -> bool:
+    """Whether the arguments of a tool are a command for a shell. The `bash` of our own tools runs none, the other one does."""
+    return definition.name in SHELL_COMMANDS or (definition.name == _SHELL and definition.group == "shell")
 
 
 def find_policy(definition: ToolDefinition, record: RuntimeRecord, action: str = "") -> Policy:
@@ -41,7 +47,9 @@ def decide(
     policy = find_policy(definition, record, action)
     if policy == "always_allow":
         return PermissionDecision("allow", "The policy of this tool is always_allow.")
-    if definition.name in SHELL_COMMANDS:
+    if policy == "auto" and definition.read_only and definition.group == "files":
+        return PermissionDecision("allow", "The tool only reads.")
+    if takes_command(definition):
         if pattern := find_pattern(record.allowed, command, now=now):
             return PermissionDecision("allow", f"{pattern.by} allowed {pattern.pattern!r} in this session.")
         if policy == "auto" and is_read_only:

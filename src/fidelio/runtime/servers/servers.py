@@ -176,11 +176,13 @@ def _offer(prepared: Prepared, connections: Connections, listing: SessionListing
     """Declare the tools if they are few, and offer the others as a group."""
     servers = prepared.agent.definition.tools.mcp_servers
     tools = tuple(list_tools(listing, servers))
-    extra: dict[str, ExtraTool] = {
+    extra: dict[str, ExtraTool] = dict(prepared.extra) | {
         tool.name: ServerTool(connections, server, servers[server], tool).build() for server, tool in tools
     }
     first = [(server, tool) for server, tool in tools if not listing.servers[server].is_late]
-    declared = _choose_declared(first, all_tools=prepared.agent.definition.tools.all_tools)
+    # Without `tools_open` there is no other way to see them.
+    all_tools = prepared.agent.definition.tools.all_tools or OPEN not in prepared.tools
+    declared = _choose_declared(first, all_tools=all_tools)
     names = {tool.name for tool in declared}
     rest = [(server, tool) for server, tool in tools if tool.name not in names]
     if rest:

@@ -32,6 +32,7 @@ from fidelio.sandbox.model import ActionError, SandboxState
 MAX_WAIT_MS = 45_000
 SHOWN_COMMAND = 400
 SHOWN_NAMES = 20
+WAIT_FIRST = "Wait for it with shell_wait, or end it with shell_interrupt."
 # For the reply of the sandbox, beyond the time that the command itself may take.
 _REPLY_SECONDS = 15.0
 
@@ -48,18 +49,20 @@ async def _prepare_exec(call: ToolCall, arguments: ShellExec) -> Preparation:
     if arguments.restart:
         await commit_settlement(call, await observe(call))
     else:
-        await _require_idle(call, state)
-    return await _prepare(call, "shell_exec", arguments, state)
+        await require_idle(call, state)
+    return await prepare_command(call, "shell_exec", arguments, state)
 
 
 async def _prepare_single(call: ToolCall, arguments: ShellRun) -> Preparation:
     state = await start_for_commands(call)
     # Whatever ran in an earlier sandbox has ended; the rest does not matter to a shell of its own.
     await commit_settlement(call, observe_sandbox(call, state))
-    return await _prepare(call, "shell_run", arguments, state)
+    return await prepare_command(call, "shell_run", arguments, state)
 
 
-async def _prepare(call: ToolCall, tool: str, arguments: ShellExec | ShellRun, state: SandboxState) -> CommandPreparation:
+async def prepare_command(
+    call: ToolCall, tool: str, arguments: ShellExec | ShellRun, state: SandboxState
+) -> CommandPreparation:
     variables = await load_variables(call)
     command_id, cwd = new_command_id(), resolve_directory(arguments.cwd, call.record.shell)
     start = describe_start(call, command_id, tool, arguments.command, cwd=cwd, incarnation=state.incarnation)
@@ -90,7 +93,7 @@ async def start_for_commands(call: ToolCall) -> SandboxState:
     return state
 
 
-async def _require_idle(call: ToolCall, state: SandboxState) -> None:
+async def require_idle(call: ToolCall, state: SandboxState, remedy: str = WAIT_FIRST) -> None:
     """Refuse if a command runs in the shell. Only if the record says so, the sandbox tells whether it has ended since."""
     running = call.record.shell.running
     is_uncertain = running is not None and running.incarnation == state.incarnation
@@ -98,30 +101,27 @@ async def _require_idle(call: ToolCall, state: SandboxState) -> None:
     shell = call.record.shell
     if shell.running is not None:
         plans = describe_plans(shell, live, call.tools)
-        sentence = f"The shell still runs {shell.running.id}. {_WAIT_FIRST}"
+        sentence = f"The shell still runs {shell.running.id}. {remedy}"
         raise ToolRefused(sentence, reason="shell_busy", retryable=True, output=plans)
-
-
-_WAIT_FIRST = "Wait for it with shell_wait, or end it with shell_interrupt."
 
 
 async def _run_exec(call: ToolCall, arguments: ShellExec, preparation: Preparation) -> ToolResult:
     assert isinstance(preparation, CommandPreparation)
     if arguments.restart:
         opening = {"cwd": preparation.cwd, "restart": True}
-        restarted = await _try_command(call, preparation, "open_persistent_shell", opening, 0)
+        restarted = await try_command(call, preparation, "open_persistent_shell", opening, 0)
         if isinstance(restarted, ToolResult):
             return restarted
-    sent = _encode_exec(call.record.shell, arguments, preparation)
-    output = await _try_command(call, preparation, "exec_persistent_shell", sent, arguments.timeoutMs)
+    sent = encode_exec(call.record.shell, arguments, preparation)
+    output = await try_command(call, preparation, "exec_persistent_shell", sent, arguments.timeoutMs)
     if isinstance(output, ToolResult):
         return output
     answer = read_answer(output, preparation.command_id)
-    seen = Observation(_incarnation(call), answer.shell, {preparation.command_id: answer})
+    seen = Observation(find_incarnation(call), answer.shell, {preparation.command_id: answer})
     return _finish(call, "exec_persistent_shell", arguments.command, preparation, seen)
 
 
-def _encode_exec(shell: ShellRecord, arguments: ShellExec, preparation: CommandPreparation) -> dict[str, Any]:
+def encode_exec(shell: ShellRecord, arguments: ShellExec, preparation: CommandPreparation) -> dict[str, Any]:
     values = preparation.variables.values
     return {
         "command": arguments.command,
@@ -146,21 +146,21 @@ async def _run_single(call: ToolCall, arguments: ShellRun, preparation: Preparat
         "waitMs": MAX_WAIT_MS,
         "maxOutputChars": arguments.maxOutputChars,
     }
-    output = await _try_command(call, preparation, "run_shell", sent, MAX_WAIT_MS)
+    output = await try_command(call, preparation, "run_shell", sent, MAX_WAIT_MS)
     if isinstance(output, ToolResult):
         return output
     # A command in a shell of its own leaves nothing behind, whatever the sandbox says.
     answer = replace(read_answer(output, preparation.command_id), shell=None, cwd=None, environment={})
     answers = {preparation.command_id: answer}
-    seen = Observation(_incarnation(call), None, answers, is_shell_known=False)
+    seen = Observation(find_incarnation(call), None, answers, is_shell_known=False)
     return _finish(call, "run_shell", arguments.command, preparation, seen)
 
 
-def _incarnation(call: ToolCall) -> str:
+def find_incarnation(call: ToolCall) -> str:
     return call.sandbox.incarnation if call.sandbox is not None else ""
 
 
-async def _try_command(
+async def try_command(
     call: ToolCall, preparation: CommandPreparation, action: str, sent: Mapping[str, Any], wait_ms: int
 ) -> Mapping[str, Any] | ToolResult:
     """Run the action; a result instead if the command did not run, which gets on record."""
@@ -284,7 +284,7 @@ def _describe_bash(
     call: ToolCall, arguments: RunCommandParameters, preparation: CommandPreparation, answer: CommandAnswer
 ) -> Settlement:
     """Beginning and end of a command that only reads: both are committed afterwards, because nothing is lost without them."""
-    command_id, cwd, incarnation = preparation.command_id, preparation.cwd, _incarnation(call)
+    command_id, cwd, incarnation = preparation.command_id, preparation.cwd, find_incarnation(call)
     started = describe_start(call, command_id, "bash", arguments.command, args=arguments.args, cwd=cwd, incarnation=incarnation)
     ended = describe_end(command_id, answer)
     return Settlement(events=(started.event, ended.event), blobs=(*started.blobs, *ended.blobs))

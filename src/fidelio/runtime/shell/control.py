@@ -12,7 +12,7 @@ from fidelio.errors import ToolRefused
 from fidelio.ledger.model import NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.durable_shell import CommandRecord
-from fidelio.runtime.shell.commands import build_result, resolve_directory, start_for_commands
+from fidelio.runtime.shell.commands import build_result, find_incarnation, resolve_directory, start_for_commands
 from fidelio.runtime.shell.live import CommandAnswer, LiveShell, Observation, ask_command, observe, read_shell
 from fidelio.runtime.shell.plans import describe_plans
 from fidelio.runtime.shell.settle import Settlement, commit_settlement, describe_findings, fold_ahead, is_storable_path
@@ -103,18 +103,18 @@ async def _prepare_open(call: ToolCall, _: object) -> Preparation:
 
 
 async def _open(call: ToolCall, arguments: ShellOpen, _: Preparation) -> ToolResult:
-    return await _open_shell(call, arguments.cwd, pty=arguments.pty, restart=arguments.restart)
+    return await open_shell(call, arguments.cwd, pty=arguments.pty, restart=arguments.restart)
 
 
 async def _restart(call: ToolCall, arguments: ShellRestart, _: Preparation) -> ToolResult:
-    return await _open_shell(call, arguments.cwd, pty=arguments.pty, restart=True)
+    return await open_shell(call, arguments.cwd, pty=arguments.pty, restart=True)
 
 
-async def _open_shell(call: ToolCall, path: str | None, *, pty: bool, restart: bool) -> ToolResult:
+async def open_shell(call: ToolCall, path: str | None, *, pty: bool, restart: bool) -> ToolResult:
     moved = await _change_cwd(call, path)
     cwd = resolve_directory(path, call.record.shell)
     live = read_shell(await call.act("open_persistent_shell", {"cwd": cwd, "pty": pty, "restart": restart}))
-    found = await _describe_change(call, live, "restarted")
+    found = await describe_change(call, live, "restarted")
     shell = fold_ahead(call.record, (*found.events, *moved), now=call.context.clock()).shell
     output = {
         **_describe_shell(call, found, live, moved),
@@ -123,14 +123,10 @@ async def _open_shell(call: ToolCall, path: str | None, *, pty: bool, restart: b
     return build_result(output, found, events=moved)
 
 
-async def _describe_change(call: ToolCall, live: LiveShell, reason: str) -> Settlement:
+async def describe_change(call: ToolCall, live: LiveShell, reason: str) -> Settlement:
     """What the record does not say yet after a shell was started or ended: also how the commands in it ended."""
     answers = {command.id: await ask_command(call, command) for command in call.record.shell.unsettled}
-    return describe_findings(call, call.record, Observation(_incarnation(call), live, answers, reason=reason))
-
-
-def _incarnation(call: ToolCall) -> str:
-    return call.sandbox.incarnation if call.sandbox is not None else ""
+    return describe_findings(call, call.record, Observation(find_incarnation(call), live, answers, reason=reason))
 
 
 def _describe_shell(
@@ -150,7 +146,7 @@ async def _close(call: ToolCall, _: EmptyParameters, __: Preparation) -> ToolRes
     shell, found = call.record.shell, Settlement()
     if shell.is_open:
         live = read_shell(await call.act("close_persistent_shell", {}))
-        found = await _describe_change(call, live, "closed")
+        found = await describe_change(call, live, "closed")
     after = fold_ahead(call.record, found.events, now=call.context.clock()).shell
     output = {
         "sessionId": call.session.id,
@@ -199,7 +195,7 @@ async def _describe_effect(call: ToolCall, running: CommandRecord, kind: str, fa
     """Look after the command for a moment and say how it goes on."""
     answer: CommandAnswer | None = await ask_command(call, running, timeout_ms=_EFFECT_MS[kind])
     live = answer.shell if answer is not None else None
-    seen = Observation(_incarnation(call), live, {running.id: answer}, is_shell_known=live is not None)
+    seen = Observation(find_incarnation(call), live, {running.id: answer}, is_shell_known=live is not None)
     found = describe_findings(call, call.record, seen)
     output = {
         **_describe_shell(call, found, live),

@@ -26,6 +26,7 @@ from fidelio.runtime.shell.reading import READING_IMPLEMENTATIONS
 from fidelio.runtime.skills.tools import IMPLEMENTATIONS as SKILL_IMPLEMENTATIONS
 from fidelio.runtime.tools.definitions import DEFINITIONS, PERMISSION_OF_ACTION, TOOL_OF_ACTION
 from fidelio.runtime.tools.meta import META_IMPLEMENTATIONS
+from fidelio.runtime.tools.meta_definitions import META_NAMES
 from fidelio.runtime.tools.model import Implementation, ToolDefinition
 from fidelio.runtime.tools.parameters import SandboxExecute
 from fidelio.sandbox.actions import ACTIONS, Action
@@ -72,12 +73,16 @@ def resolve_call(
     """Find the tool and validate the arguments. `tools` are those that the caller has, `extra` those of this session alone."""
     if tool in extra:
         own, implementation = extra[tool]
-        checked = read_arguments(tool, own.parameters, {"arguments": dict(arguments)})
+        # What the arguments of a tool of a server are, only its own schema says.
+        passed = arguments if own.ownership == "managed" and tool not in META_NAMES else {"arguments": dict(arguments)}
+        checked = read_arguments(tool, own.parameters, passed)
         return ResolvedCall(tool, checked, own, checked, implementation, own.read_only)
     definition = DEFINITIONS.get(tool) if tool in tools else None
     if definition is None:
         raise ToolRefused(
-            f"There is no tool {tool!r:.100}.", remedy=f"Use one of: {', '.join(sorted(tools))}.", reason="unknown_tool"
+            f"There is no tool {tool!r:.100}.",
+            remedy=f"Use one of: {', '.join(sorted({*tools, *extra})) or 'none: this agent has no tools'}.",
+            reason="unknown_tool",
         )
     valid = read_arguments(tool, definition.parameters, arguments)
     if isinstance(valid, SandboxExecute):

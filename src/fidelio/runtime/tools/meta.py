@@ -29,8 +29,8 @@ CORE = (
 def declare_tools(
     tools: frozenset[str], extra: Mapping[str, ToolDeclaration], *, all_tools: bool
 ) -> tuple[ToolDeclaration, ...]:
-    """The tools that are declared to the model, in an order that never changes."""
-    if all_tools:
+    """The tools that are declared to the model, in an order that never changes. Without `tools_open` these are all."""
+    if all_tools or OPEN not in tools:
         names: Iterable[str] = (name for name in DEFINITIONS if name in tools and name not in META_NAMES)
         return (*(declare(DEFINITIONS[name]) for name in names), *extra.values())
     core = [declare(DEFINITIONS[name]) for name in CORE if name in tools]

@@ -117,10 +117,13 @@ class Preparation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a call: `output` for the model, and what is committed with it."""
+    """The result of a call: `output` for the model, and what is committed with it.
+
+    `text`: what the model gets in place of `output` as JSON; `images`: blocks that follow it.
+    """
 
     output: Mapping[str, Any]
-    # Image blocks for the model, in the form of a message; the caller has checked them.
+    text: str | None = None
     images: tuple[Mapping[str, Any], ...] = ()
     events: tuple[NewEvent, ...] = ()
     blobs: tuple[bytes, ...] = ()
@@ -251,10 +254,16 @@ async def prepare_nothing(_: ToolCall, __: Any) -> Preparation:
 
 
 class Implementation(msgspec.Struct, frozen=True):
-    """How a tool is carried out."""
+    """How a tool is carried out.
+
+    `render`: for a tool that runs commands and returns text, the text of the read-only call that does the same as a command.
+    `is_elsewhere`: a worker of the user carries it out, and sends the result.
+    """
 
     run: Run
     prepare: Prepare = prepare_nothing
+    render: Callable[[ToolResult], ToolResult] | None = None
+    is_elsewhere: bool = False
 
 
 def event(type_: str, body: Mapping[str, Any], *, blobs: tuple[str, ...] = ()) -> NewEvent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any
 
 import msgspec
@@ -12,19 +12,26 @@ from fidelio.ledger.model import Event, NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.setup.setup import Setup, describe_setup, setup_document
 from fidelio.runtime.snapshots.record import describe_restored
-from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes import ending
 from fidelio.runtime.wakes.content import escape_tags, join_texts, store_content
 from fidelio.runtime.wakes.hints import gather_notes
 from fidelio.runtime.wakes.preparation import Prepared
-from fidelio.runtime.wakes.prompt import describe_reasons, describe_rejected, render_notes, text_block
+from fidelio.runtime.wakes.prompt import (
+    SYSTEM_CLOSING,
+    SYSTEM_OPENING,
+    describe_reasons,
+    describe_rejected,
+    render_notes,
+    text_block,
+)
 from fidelio.runtime.wakes.rules import Answered, Fresh
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 # The events of a single wake; what is left is for the next one.
 MAX_EVENTS = 100
 MAX_INPUT = 400_000
+_PENDING = (e.USER_MESSAGE, e.USER_OUTCOME, e.SYSTEM_MESSAGE)
 
 
 class Beginning:
@@ -45,11 +52,14 @@ class Beginning:
         restored = describe_restored(self._updates.record.snapshots)
         reasons = map(escape_tags, describe_reasons(plan, now=now))
         lines = [*reasons, *describe_rejected(wakes.rejected), *restored, *self._prepared.notices]
-        notes = () if plan.goes_on and not received else await self._build_notes(received, setup)
+        is_own = self._prepared.agent.definition.tools.toolset == "fidelio_toolset"
+        # Notes point at tools of our own toolset.
+        notes = await self._build_notes(received, setup) if is_own and (received or not plan.goes_on) else ()
         own = [text_block("\n".join(lines))] if lines else []
         noted = [text_block(render_notes(notes))] if notes else []
         stored = store_content([*own, *noted])
         content = [block for item in received for block in _read_content(item)]
+        system = [block for item in received for block in read_system(item)]
         body = {
             "summary": _summarize(plan, received),
             "messages": len(received),
@@ -58,9 +68,9 @@ class Beginning:
             "setup": setup.fingerprint,
             # The first blocks of the input were received: whatever they look like, they are no notes of the runtime.
             "received": len(content),
-            "input": [*content, *stored.content],
+            "input": [*content, *system, *stored.content],
         }
-        digests = (*_find_digests(content), *stored.digests)
+        digests = (*_find_digests([*content, *system]), *stored.digests)
         documents = () if setup.fingerprint == wakes.setup else (setup_document(self._updates.loaded.id, setup),)
         events = (*self._notice_price(wake), *ending.start_wake(wake, body, digests))
         await self._updates.commit(events, blobs=stored.blobs, documents=documents)
@@ -79,8 +89,15 @@ class Beginning:
         """Begin a wake that continues a turn. It only says what was wrong with a directive."""
         lines = describe_rejected(self._updates.record.wakes.rejected)
         stored = store_content([text_block("\n".join(lines))] if lines else [])
-        body = {"summary": "Answers have arrived.", "resumes": True, "input": stored.content}
-        await self._updates.commit(ending.start_wake(wake, body, stored.digests), blobs=stored.blobs)
+        # What a program adds to its answer belongs to this turn. A message of a person begins the next one.
+        pending = await self._load_pending()
+        added = tuple(takewhile(lambda item: item.type == e.SYSTEM_MESSAGE, pending))
+        system = [block for item in added for block in read_system(item)]
+        body = {"summary": "Answers have arrived.", "resumes": True, "input": [*system, *stored.content]}
+        if added:
+            body |= {"messages": len(added), "processed_seq": added[-1].seq}
+        digests = (*_find_digests(system), *stored.digests)
+        await self._updates.commit(ending.start_wake(wake, body, digests), blobs=stored.blobs)
 
     async def _load_pending(self) -> tuple[Event, ...]:
         record = self._updates.record
@@ -89,7 +106,7 @@ class Beginning:
         events = await self._context.ledger.events(
             self._updates.loaded.id,
             after=record.wakes.processed_seq,
-            types=(e.USER_MESSAGE, e.USER_OUTCOME),
+            types=_PENDING,
             limit=MAX_EVENTS,
         )
         return _choose_fitting(events)
@@ -101,7 +118,7 @@ class Beginning:
             self._updates.loaded,
             agent=prepared.agent,
             prompt_sections=prepared.sections,
-            tools=[DEFINITIONS[name] for name in sorted(prepared.tools)],
+            tools=prepared.offer.definitions,
             bootstrap=prepared.bootstrap,
             skills=prepared.skills,
         )
@@ -127,10 +144,19 @@ def _choose_fitting(events: tuple[Event, ...]) -> tuple[Event, ...]:
 def _read_content(received: Event) -> Iterable[dict[str, Any]]:
     """What the model reads of an event that was sent to it."""
     body = received.body
+    if received.type == e.SYSTEM_MESSAGE:
+        return []
     if received.type == e.USER_OUTCOME:
         return [text_block(_describe_outcome(body))]
     content: list[dict[str, Any]] = body.get("content", [])
     return content
+
+
+def read_system(received: Event) -> list[dict[str, Any]]:
+    """What a program has added to the instructions, between marks that no other text can have."""
+    if received.type != e.SYSTEM_MESSAGE:
+        return []
+    return [text_block(SYSTEM_OPENING), *received.body.get("content", []), text_block(SYSTEM_CLOSING)]
 
 
 def _describe_outcome(body: Mapping[str, Any]) -> str:

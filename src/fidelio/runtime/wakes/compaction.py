@@ -11,7 +11,7 @@ from fidelio.runtime.tools.model import event
 from fidelio.runtime.wakes.content import store_content
 from fidelio.runtime.wakes.conversation import Conversation, Part, count_characters
 from fidelio.runtime.wakes.preparation import Prepared
-from fidelio.runtime.wakes.prompt import text_block
+from fidelio.runtime.wakes.prompt import SYSTEM_CLOSING, SYSTEM_OPENING, text_block
 from fidelio.runtime.wakes.updates import WakeUpdates
 
 CHARACTERS_PER_TOKEN = 4
@@ -92,10 +92,24 @@ async def compact(
         conversation=updates.loaded.id,
     )
     text, span = await _summarize(prepared, request_for_summary, request)
-    stored = store_content([text_block(_OPENING + text)])
-    body = {"through_seq": through, "messages": len(older.messages), "input": stored.content, "wake_id": wake}
+    # What a program has added to the instructions holds for all turns that follow, in its own words.
+    kept = [text_block(part) for part in find_system_texts(older)]
+    stored = store_content([text_block(_OPENING + text), *kept])
+    body = {"through_seq": through, "messages": len(older.messages), "input": stored.content, "received": 1, "wake_id": wake}
     await updates.commit([*span, event(e.CONTEXT_COMPACTED, body, blobs=stored.digests)], blobs=stored.blobs)
     return True
+
+
+def find_system_texts(conversation: Conversation) -> list[str]:
+    """The marked texts with their marks. Nothing that was received can look like a mark."""
+    found, is_inside = list[str](), False
+    for part in conversation.blocks:
+        text = part.block.text if part.role == "user" and isinstance(part.block, TextBlock) else ""
+        is_inside = is_inside or text == SYSTEM_OPENING
+        if is_inside and text:
+            found.append(text)
+        is_inside = is_inside and text != SYSTEM_CLOSING
+    return found
 
 
 def ask_for_summary(older: Conversation) -> tuple[Message, ...]:

@@ -19,8 +19,8 @@ MAX_TEXT = 2_000_000
 MAX_IMAGE = 5_000_000
 # Characters of short texts that stay in an event: many of them together would not fit into it.
 MAX_INLINE = 40_000
-# What only the runtime or the model itself may write: the notes of a wake, and a directive.
-_TAG = re.compile(r"<(?=\s*/?\s*(?:runtime-notes|fidelio-loop)\b)", re.IGNORECASE)
+# What only the runtime or the model itself may write: the notes of a wake, a directive, what a program adds to the instructions.
+_TAG = re.compile(r"<(?=\s*/?\s*(?:runtime-notes|fidelio-loop|system-message)\b)", re.IGNORECASE)
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # How the bytes of an image begin, and the most characters of base64 that every vendor takes.
 _SIGNATURES = {

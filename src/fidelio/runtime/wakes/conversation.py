@@ -35,8 +35,11 @@ TYPES = (
     e.CUSTOM_TOOL_USE,
     e.TOOL_RESULT,
     e.USER_TOOL_RESULT,
+    e.WORKER_RESULT,
     e.CONTEXT_COMPACTED,
 )
+# Results that were sent to the session.
+_RECEIVED = (e.USER_TOOL_RESULT, e.WORKER_RESULT)
 LOST = "The content of this part was deleted from the record."
 
 
@@ -119,10 +122,10 @@ async def _read(ledger: Ledger, event: Event) -> list[Part]:
         # A summary comes before everything that it does not stand for, although it was written later.
         seq = body.get("through_seq", event.seq)
         is_summary = event.type == e.CONTEXT_COMPACTED
-        blocks = await _read_blocks(ledger, content, received=MAX_BLOCKS if is_summary else body.get("received", 0))
+        blocks = await _read_blocks(ledger, content, received=body.get("received", MAX_BLOCKS if is_summary else 0))
         return [Part("user", block, seq) for block in blocks]
     # A call of an external client is no part of the conversation.
-    if event.type not in (e.TOOL_RESULT, e.USER_TOOL_RESULT) and not event.redacted and "wake_id" not in body:
+    if event.type not in (e.TOOL_RESULT, *_RECEIVED) and not event.redacted and "wake_id" not in body:
         return []
     if event.type == e.AGENT_MESSAGE:
         return [Part("assistant", TextBlock(await _read_message(ledger, body)), event.seq)]
@@ -155,15 +158,20 @@ async def _read_result(ledger: Ledger, event: Event, body: Mapping[str, Any]) ->
     name = body.get("tool_use_id") or body.get("custom_tool_use_id")
     if not name:
         return []
-    if event.type == e.USER_TOOL_RESULT:
+    if event.type in _RECEIVED:
         blocks = await _read_blocks(ledger, body.get("content"), received=MAX_BLOCKS)
         content = tuple(block for block in blocks if isinstance(block, TextBlock | ImageBlock))
     else:
-        images = [
-            block for block in await _read_blocks(ledger, body.get("images"), received=0) if isinstance(block, ImageBlock)
-        ]
-        content = (TextBlock(escape_json_tags(await load_text(ledger, body.get("result"))) or LOST), *images)
+        content = await _read_own_result(ledger, body)
     return [Part("user", ToolResultBlock(name, content or (TextBlock("(empty)"),), bool(body.get("is_error"))), event.seq)]
+
+
+async def _read_own_result(ledger: Ledger, body: Mapping[str, Any]) -> tuple[TextBlock | ImageBlock, ...]:
+    """The result of a tool of ours: JSON, or text with images."""
+    text = await load_text(ledger, body.get("result"))
+    shown = escape_tags(text) if body.get("form") == "text" else escape_json_tags(text)
+    images = await _read_blocks(ledger, body.get("images"), received=MAX_BLOCKS)
+    return (TextBlock(shown or LOST), *(image for image in images if isinstance(image, ImageBlock)))
 
 
 def _items(body: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -19,8 +19,9 @@ SUMMARY = 400
 
 Priority = Literal["low", "normal", "high"]
 # `requested`: the model has asked for it. `started`: its effect may have happened. `waiting`: for a person. `custom`: for the
-# caller, who carries it out; `answered`: the result came through the inbox.
-CallState = Literal["requested", "started", "waiting", "custom", "answered"]
+# caller, who carries it out; `answered`: the result came through the inbox. `worker`: for a worker of the user.
+CallState = Literal["requested", "started", "waiting", "custom", "answered", "worker"]
+WORKER: CallState = "worker"
 
 
 class QueuedWake(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,6 +54,8 @@ class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
     request: str = ""
     # Its end is not known: a process died while it ran.
     is_unknown: bool = False
+    # Who carries it out, if it is not this process: `worker`.
+    runs: str = ""
 
 
 class UsageTotals(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,8 +118,8 @@ class WakeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def blocking(self) -> tuple[OpenCall, ...]:
-        """The calls that wait for a person or for the caller."""
-        return tuple(call for call in self.open_calls if call.state in ("waiting", "custom"))
+        """The calls that wait for a person, for the caller or for a worker of the user."""
+        return tuple(call for call in self.open_calls if call.state in ("waiting", "custom", WORKER))
 
     @property
     def next_due(self) -> int | None:
@@ -196,7 +199,11 @@ def _use_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     if not event.body.get("wake_id"):
         return wakes
     state: CallState = "custom" if event.type == e.CUSTOM_TOOL_USE else "requested"
-    call = OpenCall(event.body["id"], event.body.get("tool") or event.body.get("name", ""), event.seq, state)
+    runs = str(event.body.get("runs", ""))
+    if runs and event.body.get("permission") == "allow":
+        state = WORKER
+    name = event.body.get("tool") or event.body.get("name", "")
+    call = OpenCall(event.body["id"], name, event.seq, state, runs=runs)
     return replace(wakes, open_calls=(*wakes.open_calls, call))
 
 
@@ -213,6 +220,10 @@ def _wait_for_approval(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 def _request_custom_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return _change_call(wakes, event.body["tool_use_id"], request=event.body["request"])
+
+
+def _hand_over(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    return _change_call(wakes, event.body["tool_use_id"], state=WORKER, request="")
 
 
 def _answer(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
@@ -290,6 +301,7 @@ def _terminate(wakes: WakeRecord, _: RecordEvent) -> WakeRecord:
 WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.USER_MESSAGE: _receive,
     e.USER_OUTCOME: _receive,
+    e.SYSTEM_MESSAGE: _receive,
     e.USER_INTERRUPT: _interrupt,
     e.SPAN_STARTED: _start_span,
     e.SPAN_COMPLETED: _complete_span,
@@ -297,6 +309,8 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.CUSTOM_TOOL_USE: _use_tool,
     e.TOOL_RESULT: _finish_call,
     e.USER_TOOL_RESULT: _finish_call,
+    e.WORKER_RESULT: _finish_call,
+    e.CALL_HANDED_OVER: _hand_over,
     e.CUSTOM_TOOL_REQUESTED: _request_custom_tool,
     e.WAKE_QUEUED: _queue,
     e.WAKES_CANCELLED: _cancel,

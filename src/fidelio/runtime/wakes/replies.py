@@ -12,21 +12,25 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fidelio.errors import UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.long_text import sanitize_text, store_text
 from fidelio.ledger.model import NewEvent
 from fidelio.providers.model import ModelReply, TextBlock, ThinkingBlock, TokenUsage, ToolUseBlock
 from fidelio.runtime import events as e
-from fidelio.runtime.permissions.policy import SHELL_COMMANDS, decide, find_policy
+from fidelio.runtime.agent_toolset.definitions import AGENT_DEFINITIONS
+from fidelio.runtime.permissions.policy import decide, find_policy, takes_command
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.definitions import DEFINITIONS, TOOL_OF_ACTION
 from fidelio.runtime.tools.meta import unwrap
 from fidelio.runtime.tools.model import RuntimeContext, ToolDefinition, event
 from fidelio.runtime.wakes.directive import OPENING, parse_reply
 from fidelio.runtime.wakes.preparation import Prepared
+from fidelio.runtime.wakes.record import WORKER
 from fidelio.runtime.wakes.tool_inputs import store_input
 from fidelio.sandbox.commands.projection import project
+from fidelio.toolkit import read_arguments
 
 MAX_CALLS = 100
 MAX_DEPTH = 64
@@ -98,7 +102,7 @@ def note_permissions(
 def _foresee(definition: ToolDefinition, arguments: Mapping[str, Any], session: RuntimeRecord, now: int) -> dict[str, str]:
     action = str(arguments.get("name", "")) if definition.name == "sandbox_execute" else ""
     definition = DEFINITIONS.get(TOOL_OF_ACTION.get(action, ""), definition)
-    command = str(arguments.get("command", "")) if definition.name in SHELL_COMMANDS else ""
+    command = str(arguments.get("command", "")) if takes_command(definition) else ""
     policy = find_policy(definition, session, action)
     is_read_only = policy == "auto" and bool(command) and project(command, session.shell.cwd) is not None
     access = decide(definition, session, command, is_read_only=is_read_only, now=now, action=action).access
@@ -149,10 +153,25 @@ def _describe_use(
         body["problem"] = sanitize_text(use.problem)[:300]
     if (extra := prepared.extra.get(tool)) is not None and extra[0].ownership != "managed":
         body["ownership"] = extra[0].ownership
+    if extra is not None and tool in AGENT_DEFINITIONS:
+        body["toolset"] = e.AGENT_TOOLSET
+    if extra is not None and extra[1].is_elsewhere:
+        body |= _hand_over(prepared, extra[0], use)
     # A call with a problem is refused at once: the caller is not asked for it.
     is_custom = use.name in prepared.custom and not use.problem
     type_ = e.CUSTOM_TOOL_USE if is_custom else e.TOOL_USE
     return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
+
+
+def _hand_over(prepared: Prepared, tool: ToolDefinition, use: ToolUseBlock) -> dict[str, Any]:
+    """Whether a worker of the user may carry out the call. A wrong input is refused by us, in words for the model."""
+    try:
+        read_arguments(tool.name, tool.parameters, use.input)
+    except UsageProblem:
+        return {"permission": "deny"}
+    if use.problem:
+        return {"permission": "deny"}
+    return {"runs": WORKER, "permission": "allow" if tool.name in prepared.handed_over else "ask"}
 
 
 def check_input(use: ToolUseBlock) -> ToolUseBlock:

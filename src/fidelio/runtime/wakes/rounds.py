@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -18,24 +19,17 @@ from fidelio.retry import cancel_tasks
 from fidelio.runtime.calls import CallOutcome, Calls
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.specs import build_spec
-from fidelio.runtime.tools.catalogue import ExtraTool
-from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.meta import unwrap
+from fidelio.runtime.tools.meta_definitions import CALL, OPEN
 from fidelio.runtime.tools.model import CallOrigin, LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.model_calls import WakeInterrupted
+from fidelio.runtime.wakes.preparation import Offer
 from fidelio.runtime.wakes.record import OpenCall
 from fidelio.runtime.wakes.rules import is_ready
 
 MAX_PARALLEL = 8
 # How long a command gets to end by itself after an interrupt, before its sandbox is stopped.
 INTERRUPT_SECONDS = 0.5
-
-
-class Offer(msgspec.Struct, frozen=True):
-    """The tools of a session: the names of ours, and those of MCP servers."""
-
-    tools: frozenset[str]
-    extra: Mapping[str, ExtraTool] = msgspec.field(default_factory=dict)
 
 
 class Rounds:
@@ -53,7 +47,7 @@ class Rounds:
         True if the deadline, a time of the event loop, had passed before all were begun.
         """
         ready = find_ready(session.record, now=self._context.clock())
-        for group in split_parallel([(call, uses[call.id]) for call in ready if call.id in uses]):
+        for group in split_parallel([(call, uses[call.id]) for call in ready if call.id in uses], self._offer):
             if asyncio.get_running_loop().time() > deadline:
                 return True
             tasks = [asyncio.create_task(self._carry_out(session.id, call, use)) for call, use in group]
@@ -61,7 +55,7 @@ class Rounds:
         return False
 
     async def _carry_out(self, session: str, call: OpenCall, use: ToolUseBlock) -> CallOutcome:
-        name, arguments = unwrap(use.name, use.input)
+        name, arguments = _unwrap(use, self._offer)
         is_repeat = call.state == "started" or call.is_unknown
         origin = msgspec.structs.replace(self._origin, tool_use=call.id, is_repeat=is_repeat, problem=use.problem)
         offer = self._offer
@@ -83,7 +77,7 @@ class Rounds:
                 done, _ = await asyncio.wait({*working, watcher}, return_when=asyncio.FIRST_COMPLETED)
                 working -= done
             if working:
-                await self._stop(session, working, can_cancel=all(_can_cancel(use) for _, use in group))
+                await self._stop(session, working, can_cancel=all(_can_cancel(use, self._offer) for _, use in group))
         finally:
             await cancel_tasks(watcher, *tasks)
         for task in tasks:
@@ -119,25 +113,27 @@ def find_ready(record: RuntimeRecord, *, now: int) -> tuple[OpenCall, ...]:
     return tuple(call for call in record.wakes.open_calls if is_ready(record, call, now=now))
 
 
-def split_parallel(
-    calls: Sequence[tuple[OpenCall, ToolUseBlock]],
-) -> list[list[tuple[OpenCall, ToolUseBlock]]]:
+def split_parallel(calls: Sequence[tuple[OpenCall, ToolUseBlock]], offer: Offer) -> list[list[tuple[OpenCall, ToolUseBlock]]]:
     """Groups of calls that may run side by side. A call that changes something is a group of its own."""
     groups: list[list[tuple[OpenCall, ToolUseBlock]]] = []
     for item in calls:
-        if groups and _only_reads(item[1]) and _only_reads(groups[-1][0][1]) and len(groups[-1]) < MAX_PARALLEL:
+        if groups and len(groups[-1]) < MAX_PARALLEL and all(_only_reads(use, offer) for use in (item[1], groups[-1][0][1])):
             groups[-1].append(item)
         else:
             groups.append([item])
     return groups
 
 
-def _only_reads(use: ToolUseBlock) -> bool:
-    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
+def _unwrap(use: ToolUseBlock, offer: Offer) -> tuple[str, Mapping[str, Any]]:
+    # Where there is nothing to open, a call of `tool_call` is a call of an unknown tool.
+    return unwrap(use.name, use.input) if CALL in offer.tools or OPEN in offer.extra else (use.name, use.input)
+
+
+def _only_reads(use: ToolUseBlock, offer: Offer) -> bool:
+    definition = offer.find(_unwrap(use, offer)[0])
     return definition is not None and definition.read_only
 
 
-def _can_cancel(use: ToolUseBlock) -> bool:
-    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
-    # Tools of MCP servers are stopped; they are not in the table.
+def _can_cancel(use: ToolUseBlock, offer: Offer) -> bool:
+    definition = offer.find(_unwrap(use, offer)[0])
     return definition is None or definition.interrupt == "cancel"

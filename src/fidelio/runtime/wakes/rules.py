@@ -10,7 +10,7 @@ from fidelio.ids import new_id
 from fidelio.runtime.agents.definition import DEFAULT_USD, Budget
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.wakes.directive import Directive
-from fidelio.runtime.wakes.record import DAY_MS, OpenCall, QueuedWake, Schedule, WakeRecord
+from fidelio.runtime.wakes.record import DAY_MS, WORKER, OpenCall, QueuedWake, Schedule, WakeRecord
 
 TURN_LIMIT = 24
 MAX_SECONDS = 600
@@ -86,7 +86,7 @@ def _plan_paused(record: RuntimeRecord, *, now: int) -> WakePlan:
 
 def is_ready(record: RuntimeRecord, call: OpenCall, *, now: int) -> bool:
     """Whether a call without a result can go on."""
-    if call.state in ("custom", "answered"):
+    if call.state in ("custom", "answered", WORKER):
         return False
     if call.state != "waiting":
         return True

@@ -35,7 +35,6 @@ from fidelio.runtime.previews import MessagePreview, Previews
 from fidelio.runtime.servers.servers import open_servers
 from fidelio.runtime.setup.setup import Setup
 from fidelio.runtime.snapshots.snapshots import store_snapshot
-from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.meta import unwrap
 from fidelio.runtime.tools.model import SANDBOX_GROUPS, CallOrigin, LoadedRuntime, RuntimeContext, event
 from fidelio.runtime.wakes import ending
@@ -47,9 +46,9 @@ from fidelio.runtime.wakes.directive import parse_reply
 from fidelio.runtime.wakes.finishing import Finish
 from fidelio.runtime.wakes.measuring import measure_context
 from fidelio.runtime.wakes.model_calls import RequestSpan, Timing, WakeInterrupted, request_reply, watch_interrupts
-from fidelio.runtime.wakes.preparation import Prepared, prepare
+from fidelio.runtime.wakes.preparation import Offer, Prepared, prepare
 from fidelio.runtime.wakes.replies import bound_usage, describe_reply, name_first_message, note_permissions
-from fidelio.runtime.wakes.rounds import Offer, Rounds
+from fidelio.runtime.wakes.rounds import Rounds
 from fidelio.runtime.wakes.rules import (
     MAX_SECONDS,
     TURN_LIMIT,
@@ -258,9 +257,9 @@ class _Wake:
         uses = {part.block.id: part.block for part in conversation.blocks if isinstance(part.block, ToolUseBlock)}
         await self._updates.refuse_lost(uses)
         origin = CallOrigin(wake=self._id, assignment=self._updates.assignment, grade=self._grade)
-        offer = Offer(prepared.tools, prepared.extra)
+        offer = prepared.offer
         if not self._has_files and any(
-            _needs_sandbox(uses[call.id]) for call in self._loaded.record.wakes.open_calls if call.id in uses
+            _needs_sandbox(uses[call.id], offer) for call in self._loaded.record.wakes.open_calls if call.id in uses
         ):
             self._has_files = True
             await self._write_files(prepared)
@@ -368,6 +367,9 @@ def is_failure(error: str) -> bool:
     return bool(error) and error != STOPPED
 
 
-def _needs_sandbox(use: ToolUseBlock) -> bool:
-    definition = DEFINITIONS.get(unwrap(use.name, use.input)[0])
+def _needs_sandbox(use: ToolUseBlock, offer: Offer) -> bool:
+    name = unwrap(use.name, use.input)[0]
+    if name in offer.extra and offer.extra[name][1].is_elsewhere:
+        return False
+    definition = offer.find(name)
     return definition is not None and definition.group in SANDBOX_GROUPS

@@ -207,6 +207,8 @@ _SENTENCES: Mapping[str, Callable[[Event, Mapping[str, Any]], str]] = {
     e.USER_CONFIRMATION: _describe_confirmation,
     e.USER_INTERRUPT: lambda event, _: f"{_who(event)} interrupts.",
     e.USER_TOOL_RESULT: lambda event, _: f"{_who(event)} gives the result of a custom tool.",
+    e.WORKER_RESULT: lambda event, _: f"{_who(event)} gives the result of a call that a worker has carried out.",
+    e.SYSTEM_MESSAGE: lambda event, _: f"{_who(event)} adds to the instructions.",
     e.CONTEXT_COMPACTED: lambda _, __: "Older messages are summarised for the model.",
     e.CHILD_CREATED: _describe_child,
     e.CHILD_IDLE: _describe_idle_child,

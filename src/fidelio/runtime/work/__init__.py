@@ -1,0 +1,1 @@
+"""Work of self-hosted environments: tool calls that a worker of the user carries out on its own machine."""
