@@ -63,6 +63,8 @@ class Settings(NamedTuple):
     # The kind of agent for blueprints that name none; None: the first that works on this machine.
     executor: str | None = None
     http: HttpLimits = HttpLimits()
+    # The address of a search with `{query}` in it, for the tool web_search; empty: no agent has the tool.
+    web_search: str = ""
     # How the home was found; the surface that loads the settings prints its warnings.
     search: HomeSearch | None = None
 
@@ -90,6 +92,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         executor=environ.get("FIDELIO_AGENTS_EXECUTOR") or None,
         search=search,
         http=_read_http_limits(environ),
+        web_search=_read_search(environ),
     )
 
 
@@ -119,6 +122,17 @@ def _read_milliseconds(environ: Mapping[str, str], name: str, *, default: float)
     if not 0 <= seconds <= 86_400:
         raise UsageProblem(f"{name} is {text!r}.", remedy="Give a number of seconds from 0 to 86400, such as 3 or 0.5.")
     return round(seconds * 1000)
+
+
+def _read_search(environ: Mapping[str, str]) -> str:
+    address = environ.get("FIDELIO_WEB_SEARCH", "")
+    if address and not (address.startswith(("https://", "http://")) and "{query}" in address):
+        # Not shown: an address may contain a key.
+        raise UsageProblem(
+            "FIDELIO_WEB_SEARCH is no address with {query} in it.",
+            remedy="Write one such as https://search.example/search?q={query}&format=json.",
+        )
+    return address
 
 
 def _read_switch(environ: Mapping[str, str], name: str, *, default: str) -> bool:

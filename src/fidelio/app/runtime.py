@@ -20,6 +20,7 @@ from fidelio.locks import is_hosted
 from fidelio.orchestrator.runs.host_process import spawn_worker
 from fidelio.providers.registry import Providers, open_providers
 from fidelio.retry import cancel_tasks, restart_on_failure
+from fidelio.runtime.agent_toolset.web import JsonSearch
 from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
 from fidelio.runtime.service import RuntimeContext, RuntimeService
@@ -53,6 +54,7 @@ def open_runtime(
         skill_roots=partial(list_default_roots, settings.home),
         find_activity=workflows.find,
         fill_server=servers.fill,
+        web_search=JsonSearch(settings.web_search) if settings.web_search else None,
     )
     return RuntimeService(RuntimeContext(ledger, now_ms, settings.home, sandboxes, open_keys, ports)), providers
 

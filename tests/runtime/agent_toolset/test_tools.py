@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from fidelio.providers.model import ModelReply, ModelRequest
 from fidelio.runtime import events as e
 from fidelio.runtime.agent_toolset import shell
 from tests.runtime.agent_toolset.conftest import Bench, images_of, text_of
+from tests.runtime.wakes.support import replies, results_of, say, use
 from tests.support import proves
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 2_000_000).decode()
@@ -175,13 +177,13 @@ async def test_hostile_arguments_are_refused_and_nothing_breaks(bench: Bench) ->
         assert result.is_error, (tool, arguments, result)
         assert text_of(result).startswith('{"ok":false'), (tool, arguments)
     assert await bench.read("bash", command="echo alive") == "alive"
-    assert not [event for event in await bench.runtime.events(bench.session, e.SESSION_ERROR)]
+    assert not await bench.runtime.events(bench.session, e.SESSION_ERROR)
 
 
 @proves("toolset.policies")
 async def test_a_policy_of_a_tool_makes_it_ask(bench: Bench) -> None:
     await bench.begin(policies={"write": "always_ask"})
-    bench.runtime.script(lambda request: _write_once(request))
+    bench.runtime.script(_write_once)
     await bench.runtime.tell(bench.session, "Write.")
     await bench.runtime.work()
 
@@ -192,9 +194,7 @@ async def test_a_policy_of_a_tool_makes_it_ask(bench: Bench) -> None:
     assert "allowed" in await bench.read("read", file_path="asked.txt")
 
 
-def _write_once(request: Any) -> Any:
-    from tests.runtime.wakes.support import results_of, say, use
-
+def _write_once(request: ModelRequest) -> ModelReply:
     return say("Done.") if results_of(request) else use(("write", {"file_path": "asked.txt", "content": "allowed"}))
 
 
@@ -208,8 +208,6 @@ async def test_auto_runs_what_only_reads_and_asks_for_the_rest(bench: Bench) -> 
     assert "one" in await bench.read("read", file_path="a.txt")
     assert not (await bench.record()).approvals
     await bench.runtime.tell(bench.session, "Go on.")
-    from tests.runtime.wakes.support import replies, use
-
     bench.runtime.script(replies(use(("bash", {"command": "rm a.txt"}))))
     await bench.runtime.work()
     assert [call.name for call in (await bench.record()).wakes.blocking] == ["bash"]
