@@ -120,3 +120,5 @@ MEMORY_CHANGED = "memory.written"
 AGENT_TOOLSET = "agent_toolset_20260401"
 # A call was allowed, and waits for the worker that carries it out.
 CALL_HANDED_OVER = "fidelio.call_handed_over"
+# Work of a self-hosted environment has another state.
+WORK_CHANGED = "work.changed"

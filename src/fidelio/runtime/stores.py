@@ -21,7 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
-StoreKind = Literal["substrate", "environments", "vaults", "keys"]
+StoreKind = Literal["substrate", "environments", "vaults", "keys", "work"]
 _HOME_WIDE = "home"
 
 
@@ -90,7 +90,7 @@ def describe(body: dict[str, Any]) -> str:
 
 
 def _store_name(kind: StoreKind, project: str, agent: str) -> str:
-    if kind != "substrate":
+    if kind not in ("substrate", "work"):
         return _HOME_WIDE
     # A path may be longer than a name; the record has it in full.
     return f"{agent}@{hashlib.sha256(project.encode(errors='replace')).hexdigest()[:24]}"

@@ -133,6 +133,7 @@ class WakeUpdates:
 
     async def pause(self, wake: str, rejected: Sequence[str] = ()) -> bool:
         """End the wake until the calls that wait are answered; False if the last result has arrived meanwhile."""
+        await queue_work(self.context, self.loaded)
 
         def build(record: RuntimeRecord) -> SessionDecision[None] | None:
             wakes, calls = record.wakes, record.wakes.open_calls

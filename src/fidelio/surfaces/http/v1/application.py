@@ -21,6 +21,7 @@ from fidelio.surfaces.http.v1 import (
     skills,
     threads,
     vaults,
+    work,
 )
 from fidelio.surfaces.http.v1.endpoint import ApiRoute, ApiServices, make_endpoint
 from fidelio.surfaces.http.v1.errors import NOT_FOUND, make_error
@@ -42,6 +43,7 @@ GROUPS: tuple[tuple[ApiRoute, ...], ...] = (
     sessions.ROUTES,
     events.ROUTES,
     threads.ROUTES,
+    work.ROUTES,
 )
 
 

@@ -107,6 +107,12 @@ async def choose_environment(request: ApiRequest, id_: str) -> str:
     return (await _find_named(request, id_)).name
 
 
+async def find_environment(request: ApiRequest, id_: str) -> str:
+    """The internal name of an environment that a path names, also of an archived one. Raises 404 for an unknown one."""
+    stored = await _find_object(request, id_)
+    return (await _find_named(request, id_)).name if stored is None else to_wire(PREFIX, stored.id)
+
+
 def environment_id(name: str) -> str:
     """The id on the wire of the environment of a session."""
     return name if _OBJECT_NAME.fullmatch(name) else f"{PREFIX}_{name}"
