@@ -31,6 +31,7 @@ from fidelio.runtime.wakes.rules import (
     find_next,
     is_ready,
 )
+from fidelio.runtime.work.queue import queue_work
 
 # The kind of the request that shows a custom tool in the inbox. Whoever carries it out answers with its result.
 CUSTOM_TOOL = "custom_tool"
