@@ -75,6 +75,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     output: Mapping[str, Any]
     is_error: bool = False
+    images: tuple[Mapping[str, Any], ...] = ()
 
 
 class WaitingForPerson(msgspec.Struct, frozen=True):
@@ -275,7 +276,7 @@ class Calls:
             result = describe_error(refused)
             await self._journal.commit_result(call, resolved.name, resolved.called_with, result)
         await write_artifacts(call)
-        return Finished(result.output, is_error=result.is_error)
+        return Finished(result.output, is_error=result.is_error, images=result.images)
 
     def _begin(self, loaded: LoadedRuntime, definition: ToolDefinition, tools: frozenset[str], origin: CallOrigin) -> ToolCall:
         name = origin.tool_use or new_id("toolu_", 20)

@@ -281,7 +281,9 @@ def _may_have_begun(record: RuntimeRecord, call: OpenCall, item: WorkItem) -> bo
     if not is_open or call.name in _READING:
         return False
     # A worker of ours says what it carries out before it begins.
-    return item.metadata.get(CALL_KEY, call.id) == call.id
+    named = item.metadata.get(CALL_KEY)
+    # On the wire the call has another prefix.
+    return named is None or named.rpartition("_")[2] == call.id.rpartition("_")[2]
 
 
 def _require_live(item: WorkItem) -> None:

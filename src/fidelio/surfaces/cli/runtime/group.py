@@ -24,7 +24,8 @@ from fidelio.surfaces.cli.runtime.sessions import (
     status_command,
 )
 from fidelio.surfaces.cli.runtime.snapshots import fork_command, snapshots_group
-from fidelio.surfaces.cli.runtime.times import schedule_group, wakes_command, worker_command
+from fidelio.surfaces.cli.runtime.times import schedule_group, wakes_command
+from fidelio.surfaces.cli.runtime.worker import worker_command
 
 
 @click.group("runtime")

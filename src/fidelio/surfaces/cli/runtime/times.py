@@ -1,8 +1,7 @@
-"""`fidelio runtime wakes`, `schedule` and `worker`: when a session wakes, and the process that carries it out."""
+"""`fidelio runtime wakes` and `schedule`: when a session wakes."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
@@ -104,19 +103,3 @@ async def list_schedules(cli: CliContext, session: str, project: str | None, as_
     else:
         rows = [{**_schedule_row(schedule), "name": schedule["name"]} for schedule in schedules]
         print_table(rows, ["name", "kind", "when", "note"])
-
-
-@click.command("worker", short_help="Carry out wakes until Ctrl-C.")
-@with_cli_context
-async def worker_command(cli: CliContext) -> None:
-    """Carry out the wakes of all sessions of this home until Ctrl-C.
-
-    Any number of workers may run. Without one, the commands that send something start one in the background; `fidelio up` is
-    one too. What a worker leaves unfinished is finished by the next, from the record.
-    """
-    require_person()
-    async with cli.open(create=True) as app:
-        await app.host_sandboxes()
-        await app.host_runtime()
-        click.echo("Carrying out wakes. Ctrl-C ends it.", err=True)
-        await asyncio.Event().wait()
