@@ -94,8 +94,9 @@ async def load_whole_body(context: RuntimeContext, event: Event) -> dict[str, An
             body[key] = await load_text(ledger, body[key])
     if _is_stored(body.get("input")):
         body["input"] = _decode(await load_text(ledger, body["input"]))
-    if isinstance(body.get("content"), list):
-        body["content"] = [await _load_whole_block(ledger, block) for block in body["content"] if isinstance(block, dict)]
+    for key in ("content", "images"):
+        if isinstance(body.get(key), list):
+            body[key] = [await _load_whole_block(ledger, block) for block in body[key] if isinstance(block, dict)]
     return body
 
 

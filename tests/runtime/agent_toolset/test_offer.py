@@ -1,4 +1,4 @@
-"""What an agent with `agent_toolset_20260401` or with no toolset gets: its tools, its instructions, system messages, evidence."""
+"""What an agent with `agent_toolset_20260401`, or with no toolset, gets: tools, instructions, system messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ async def test_a_disabled_tool_is_refused_by_name(tmp_path: Path) -> None:
         await bench.begin(without=["bash"])
         for tool in ("bash", "shell_exec", "memory_write", "session_delegate", "tools_open"):
             text = await bench.refuse(tool, command="id")
-            assert "unknown_tool" in text and "Use one of: edit, glob" in text
+            assert "unknown_tool" in text
+            assert "Use one of: edit, glob" in text
 
 
 @proves("toolset.declared")
@@ -94,7 +95,8 @@ async def test_a_system_message_reaches_the_model_with_its_turn(tmp_path: Path) 
         await runtime.work()
 
         first, second = runtime.requests
-        assert second.system == first.system and second.tools == first.tools
+        assert second.system == first.system
+        assert second.tools == first.tools
         assert second.messages[: len(first.messages)] == first.messages
         texts = [block.text for block in second.messages[-1].content if isinstance(block, TextBlock)]
         assert texts == [

@@ -102,7 +102,8 @@ async def test_the_tools_run_in_a_sandbox_of_the_machine(scene: Scene, url: str,
 
     assert (shared / "made.txt").read_text() == "made\n"
     first, pwd, read, missing = last_results(scene)
-    assert "shadow" in first and "root:" not in first
+    assert "shadow" in first
+    assert "root:" not in first
     assert pwd == "/workspace/project\n1"
     assert read == "     1\tmade"
     assert '"ok":false' in missing
@@ -143,7 +144,8 @@ async def test_a_worker_that_is_killed_in_a_call_is_replaced_and_the_call_is_not
 
     assert (killed.calls, next_.calls) == (["one"], ["two"])
     lost, two = last_results(scene)
-    assert "not known how it ended" in lost and two == "carried out"
+    assert "not known how it ended" in lost
+    assert two == "carried out"
 
 
 @proves("work.own-worker")

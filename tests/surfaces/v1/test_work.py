@@ -15,7 +15,6 @@ from anthropic.lib.environments import EnvironmentWorker
 from anthropic.types.beta.environments import (
     BetaSelfHostedWork,
     BetaSelfHostedWorkHeartbeatResponse,
-    BetaSelfHostedWorkQueueStats,
 )
 
 from fidelio.app.application import Application
@@ -46,6 +45,7 @@ class Scene:
         return self.sdk.beta.environments.work
 
     async def begin(self, *turns: ModelReply, tools: Any = None) -> None:
+        given_tools: Any = [tools or TOOLSET]
         given = replies(*turns)
 
         def reply(request: ModelRequest) -> ModelReply:
@@ -53,7 +53,7 @@ class Scene:
             return given(request)  # type: ignore[return-value]  # these replies are ready
 
         self._script(reply)
-        agent = await self.sdk.beta.agents.create(name="Helper", model="scripted:test", tools=[tools or TOOLSET])
+        agent = await self.sdk.beta.agents.create(name="Helper", model="scripted:test", tools=given_tools)
         environment = await self.sdk.beta.environments.create(name="Mine", config={"type": "self_hosted"})
         session = await self.sdk.beta.sessions.create(agent=agent.id, environment_id=environment.id)
         self.environment, self.session = environment.id, session.id
@@ -83,7 +83,8 @@ class Scene:
         return found
 
     async def retrieve(self, item: BetaSelfHostedWork) -> BetaSelfHostedWork:
-        return check_object(await self.work.retrieve(item.id, environment_id=self.environment))
+        found: BetaSelfHostedWork = check_object(await self.work.retrieve(item.id, environment_id=self.environment))
+        return found
 
     async def answer(self, call: Any, text: str) -> list[Any]:
         """Send a result; returns what happens up to the end of the turn."""
@@ -150,7 +151,8 @@ async def test_a_call_becomes_work_and_its_result_reaches_the_model(scene: Scene
     assert last_results(scene) == ["ok"]
     assert events[-1].stop_reason.type == "end_turn"
     stopped = check_object(await scene.work.stop(item.id, environment_id=scene.environment, force=True))
-    assert stopped.state == "stopped" and stopped.stopped_at
+    assert stopped.state == "stopped"
+    assert stopped.stopped_at
     assert await scene.poll() is None
     listed = [work async for work in scene.work.list(scene.environment)]
     assert [work.id for work in listed] == [item.id]
@@ -180,11 +182,13 @@ async def test_an_item_that_nobody_acknowledges_is_polled_again(scene: Scene, la
     await scene.call(BASH)
     first = await scene.poll()
 
-    assert first is not None and await scene.poll() is None
+    assert first is not None
+    assert await scene.poll() is None
     later(6)
     assert await scene.poll(reclaim_older_than_ms=60_000) is None
     again = await scene.poll()
-    assert again is not None and again.id == first.id
+    assert again is not None
+    assert again.id == first.id
 
 
 @proves("work.lease")
@@ -230,7 +234,9 @@ async def test_a_dead_worker_loses_its_item_and_the_model_learns_what_may_have_h
     later(61)
     again = await scene.poll()
 
-    assert again is not None and again.id == item.id and again.latest_heartbeat_at is None
+    assert again is not None
+    assert again.id == item.id
+    assert again.latest_heartbeat_at is None
     # The worker that was thought dead finds that the item is not its own any more.
     with pytest.raises(APIStatusError) as stale:
         await scene.beat(item, "x")
@@ -240,7 +246,8 @@ async def test_a_dead_worker_loses_its_item_and_the_model_learns_what_may_have_h
     assert late.value.status_code == 400
     await scene.answer(read, "content")
     lost, content = last_results(scene)
-    assert "not known how it ended" in lost and content == "content"
+    assert "not known how it ended" in lost
+    assert content == "content"
 
 
 @proves("work.lost-worker")
@@ -252,7 +259,8 @@ async def test_a_worker_that_says_what_it_carries_out_loses_nothing_else(scene: 
     later(61)
     again = await scene.poll()
 
-    assert again is not None and again.metadata == {"mine": "x"}
+    assert again is not None
+    assert again.metadata == {"mine": "x"}
     await scene.answer(second, "two is done")
     assert "not known how it ended" in last_results(scene)[0]
     assert last_results(scene)[1] == "two is done"
@@ -296,7 +304,8 @@ async def test_a_wrong_number_is_refused_by_name(scene: Scene, url: str, query: 
         answer = await client.get(f"/v1/environments/{scene.environment}/work/poll?{query}")
         unknown = await client.post(f"/v1/environments/{scene.environment}/work/work_x/ack")
 
-    assert answer.status_code == 400 and query.partition("=")[0] in answer.json()["error"]["message"]
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.json()["error"]["message"]
     assert unknown.status_code == 404
 
 
@@ -336,12 +345,15 @@ async def test_the_worker_of_the_sdk_carries_out_the_tools(scene: Scene, url: st
         use(("bash", {"command": "cat a.txt; exit 3"}), ("read", {"file_path": "a.txt"})),
         say("Done."),
     )
-    async with sdk_worker(scene, url, tmp_path):
-        async with asyncio.timeout(SECONDS), await scene.sdk.beta.sessions.events.stream(scene.session) as stream:
-            await send(scene.sdk, scene.session, message("Go on."))
-            async for event in stream:
-                if event.type == "session.status_idle" and event.stop_reason.type == "end_turn":
-                    break
+    async with (
+        sdk_worker(scene, url, tmp_path),
+        asyncio.timeout(SECONDS),
+        await scene.sdk.beta.sessions.events.stream(scene.session) as stream,
+    ):
+        await send(scene.sdk, scene.session, message("Go on."))
+        async for event in stream:
+            if event.type == "session.status_idle" and event.stop_reason.type == "end_turn":
+                break
 
     assert (tmp_path / "a.txt").read_text() == "from the model"
     assert last_results(scene)[-1] == "from the model"

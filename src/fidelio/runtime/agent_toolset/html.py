@@ -12,7 +12,27 @@ from urllib.parse import urljoin, urlsplit
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "nav", "footer", "form"})
 _VOID = frozenset({"br", "hr", "img", "input", "meta", "link", "area", "base", "col", "embed", "source", "track", "wbr"})
 _BLOCKS = frozenset(
-    "p div section article main aside header ul ol table tr blockquote dl dt dd figure figcaption details summary".split()
+    [
+        "p",
+        "div",
+        "section",
+        "article",
+        "main",
+        "aside",
+        "header",
+        "ul",
+        "ol",
+        "table",
+        "tr",
+        "blockquote",
+        "dl",
+        "dt",
+        "dd",
+        "figure",
+        "figcaption",
+        "details",
+        "summary",
+    ]
 )
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 # Deeper nesting than this is no document.

@@ -125,7 +125,7 @@ def _describe_end(answer: CommandAnswer, limit_ms: int, was_restarted: bool) -> 
         yield f"[The output was cut at {MAX_OUTPUT:,} characters. Send it to a file, and read the part that matters.]"
     if answer.timed_out:
         again = " The shell was restarted; its directory and variables stay." if was_restarted else ""
-        yield f"[The command was ended at its time limit of {limit_ms:,} ms.{again} Pass a longer timeout_ms, or run it with &.]"
+        yield f"[The command was ended at its time limit of {limit_ms:,} ms.{again} Pass a longer timeout_ms, or use &.]"
     elif answer.lost:
         yield "[The shell ended before the command did; how far it got is unknown.]"
     elif answer.signal:

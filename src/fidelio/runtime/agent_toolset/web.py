@@ -71,14 +71,7 @@ class _ProxyBackend(httpcore2.AsyncNetworkBackend):
     def __init__(self, socket: Path) -> None:
         self._socket, self._inner = str(socket), httpcore2.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  # the signature of the library
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
+    async def connect_tcp(self, *_: Any, timeout: float | None = None, **__: Any) -> httpcore2.AsyncNetworkStream:
         return await self._inner.connect_unix_socket(self._socket, timeout=timeout)
 
     async def sleep(self, seconds: float) -> None:
@@ -231,7 +224,7 @@ def _failed(sentence: str, *, retryable: bool = False) -> ToolRefused:
 
 
 def _refused_by_proxy(host: str, reason: str) -> ToolRefused:
-    is_policy = reason.startswith("403") or not reason[:1].isdigit() and reason not in ("resolve", "connect")
+    is_policy = reason.startswith("403") or (not reason[:1].isdigit() and reason not in ("resolve", "connect"))
     if is_policy:
         return ToolRefused(
             f"The network of this environment does not allow {host}.",
@@ -253,9 +246,11 @@ class JsonSearch:
     async def search(self, query: str) -> Sequence[Hit]:
         address = self._template.replace("{query}", quote(query, safe=""))
         try:
-            async with httpx2.AsyncClient(timeout=SECONDS, follow_redirects=False) as client:
-                async with client.stream("GET", address, headers={"Accept": "application/json"}) as response:
-                    body = await self._read(response)
+            async with (
+                httpx2.AsyncClient(timeout=SECONDS, follow_redirects=False) as client,
+                client.stream("GET", address, headers={"Accept": "application/json"}) as response,
+            ):
+                body = await self._read(response)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
             # Without the text of the error: the address may contain a key.
             raise _search_failed(f"could not be reached ({type(error).__name__})") from None

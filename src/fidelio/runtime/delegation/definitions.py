@@ -34,7 +34,10 @@ DEFINITIONS = (
     ToolDefinition(
         name="session_delegate",
         title="Delegate a task",
-        description="Give a task to a new child session of this agent, or of one of its roster. It has its own workspace and at most your rights.",
+        description=(
+            "Give a task to a new child session, of this agent or of one of its roster. It starts by itself, with its own "
+            "workspace and at most your rights."
+        ),
         parameters=SessionDelegate,
         group="delegation",
         effects=("session_write",),

@@ -19,7 +19,7 @@ MAX_TEXT = 2_000_000
 MAX_IMAGE = 5_000_000
 # Characters of short texts that stay in an event: many of them together would not fit into it.
 MAX_INLINE = 40_000
-# What only the runtime or the model itself may write: the notes of a wake, a directive, what a program adds to the instructions.
+# What only the runtime or the model itself may write: the notes of a wake, a directive, the marks of a system message.
 _TAG = re.compile(r"<(?=\s*/?\s*(?:runtime-notes|fidelio-loop|system-message)\b)", re.IGNORECASE)
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # How the bytes of an image begin, and the most characters of base64 that every vendor takes.

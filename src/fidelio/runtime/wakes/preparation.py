@@ -134,7 +134,7 @@ def offer_tools(agent: AgentVersion, record: RuntimeRecord) -> frozenset[str]:
     if wanted.toolset != "fidelio_toolset":
         # Only what delegates, and only where there is somebody to delegate to.
         has_roster = agent.definition.multiagent is not None
-        return DELEGATION_NAMES if has_roster and (not record.tools or DELEGATION_NAMES <= set(record.tools)) else frozenset()
+        return DELEGATION_NAMES if has_roster and (not record.tools or set(record.tools) >= DELEGATION_NAMES) else frozenset()
     names = RUNTIME_TOOL_NAMES if wanted.only is None else RUNTIME_TOOL_NAMES & frozenset(wanted.only)
     narrowed = names & frozenset(record.tools) if record.tools else names
     return (narrowed - frozenset(wanted.without)) | META_NAMES

@@ -1,8 +1,8 @@
 """The work queue of a self-hosted environment: which sessions need a worker, and which worker has which.
 
 An item is a document; each change of it is based on the version that was read, so of two workers only one gets it. A session
-has at most one live item. When a worker is lost, its session learns which calls may have taken effect: no call is lost, and none
-is carried out twice without that the model knows it.
+has at most one live item. When a worker is lost, its session learns which calls may have taken effect: no call is lost, and
+none is carried out twice without that the model knows it.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class WorkQueue:
             raise _unknown(name)
         return (await self._load(store, name))[1]
 
-    async def list(self, *, cursor: str | None = None, limit: int = 50) -> WorkPage:
+    async def list_items(self, *, cursor: str | None = None, limit: int = 50) -> WorkPage:
         """A page of the items, newest first, with the stopped ones."""
         store = await self._find()
         if store is None:
@@ -171,7 +171,8 @@ class WorkQueue:
 
     async def _list_live(self, store: Store) -> list[str]:
         """The ids of the items that have not stopped, newest first."""
-        names, cursor = list[str](), None
+        names: list[str] = []
+        cursor: str | None = None
         while True:
             page = await self._context.ledger.documents(store.space, prefix="live/", cursor=cursor, limit=_PAGE)
             names += [document.path.removeprefix("live/") for document in page.items]

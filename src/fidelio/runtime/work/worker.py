@@ -65,7 +65,7 @@ class Tools(Protocol):
 
 
 class SandboxTools:
-    """The tools in a sandbox of this machine: each remote session has a session of its own here, with its files and its shell."""
+    """The tools in a sandbox of this machine. Each remote session has a session of its own here, with files and a shell."""
 
     def __init__(self, service: RuntimeService, project: str, *, environment: str | None, mount: str | None) -> None:
         self._service, self._calls = service, Calls(service.context)
@@ -283,10 +283,11 @@ class EnvironmentWorker:
         while True:
             try:
                 await self._api.send_result(session, call, output)
-                return
             except WorkProblem as problem:
                 if problem.is_permanent:
                     raise
+            else:
+                return
             await sleep_until(pause, until=asyncio.Event())
             pause = min(MAX_PAUSE, pause * 2)
 

@@ -28,8 +28,8 @@ async def worker_command(
 ) -> None:
     """Carry out the wakes of all sessions of this home until Ctrl-C.
 
-    With --environment and --url it works for a self-hosted environment of a server instead: it carries out the tool calls of its
-    sessions in sandboxes of this machine. The first Ctrl-C lets the call that runs finish.
+    With --environment and --url it works for a self-hosted environment of a server instead: it carries out the tool calls of
+    its sessions in sandboxes of this machine. The first Ctrl-C lets the call that runs finish.
 
     Any number of workers may run. Without one, the commands that send something start one in the background; `fidelio up` is
     one too. What a worker leaves unfinished is finished by the next, from the record.

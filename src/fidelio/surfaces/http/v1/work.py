@@ -116,7 +116,7 @@ async def _update(request: ApiRequest) -> Any:
 
 async def _list(request: ApiRequest) -> Any:
     queue, name = await _open(request), f"{_LIST}:{request.path('environment_id')}"
-    page = await queue.list(cursor=request.cursor(name), limit=request.limit())
+    page = await queue.list_items(cursor=request.cursor(name), limit=request.limit())
     return request.page(name, [_render(request, item) for item in page.items], page.next)
 
 

@@ -200,8 +200,8 @@ def _render_result(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
     named = {"type": "agent.mcp_tool_result", "mcp_tool_use_id": call} if is_mcp else {"tool_use_id": call}
     text = body.get("result")
     content = [{"type": "text", "text": text}] if isinstance(text, str) and text else []
-    content += [dict(image) for image in body.get("images", ()) if isinstance(image, Mapping)]
-    yield {**_common(event), **named, "content": content, "is_error": bool(body.get("is_error"))}
+    images = [dict(image) for image in body.get("images", ()) if isinstance(image, Mapping)]
+    yield {**_common(event), **named, "content": [*content, *images], "is_error": bool(body.get("is_error"))}
 
 
 def _render_idle(event: Event, body: Body, _: WireView) -> Iterator[Wire]:
