@@ -238,7 +238,7 @@ class Calls:
         self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, approval: ApprovalRecord | None
     ) -> Finished:
         if resolved.implementation.is_elsewhere:
-            await self._journal.hand_over(call, approval)
+            await self._journal.assign_to_worker(call, approval)
             return Finished({"status": "handed_over"})
         if not resolved.is_read_only or approval is not None:
             await self._journal.commit_intent(call, resolved.name, resolved.called_with, preparation, approval)

@@ -57,7 +57,7 @@ class Journal:
         await self._update(call, begin)
         call.has_intent = True
 
-    async def hand_over(self, call: ToolCall, approval: ApprovalRecord | None) -> None:
+    async def assign_to_worker(self, call: ToolCall, approval: ApprovalRecord | None) -> None:
         """Commit that a worker of the user may carry out the call. It uses up the approval."""
 
         def begin(current: LoadedRuntime) -> SessionDecision[None] | None:

@@ -44,7 +44,7 @@ class _Reader(HTMLParser):
 
     def __init__(self, address: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.title, self.parts = "", list[str]()
+        self.title, self.pieces = "", list[str]()
         self._address, self._hidden = address, list[str]()
         self._links: list[str] = []
         self._is_title = False
@@ -59,11 +59,11 @@ class _Reader(HTMLParser):
             self._links.append(self._resolve(dict(attrs).get("href") or ""))
         elif tag == "pre":
             self._code += 1
-            self.parts.append("\n\n```\n")
+            self.pieces.append("\n\n```\n")
         elif tag == "img" and (text := dict(attrs).get("alt")):
-            self.parts.append(f"[image: {text}]")
+            self.pieces.append(f"[image: {text}]")
         else:
-            self.parts.append(_begin(tag))
+            self.pieces.append(_begin(tag))
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "title":
@@ -72,19 +72,19 @@ class _Reader(HTMLParser):
             if tag in self._hidden:
                 del self._hidden[self._hidden.index(tag) :]
         elif tag == "a" and self._links:
-            self.parts.append(f" ({address})" if (address := self._links.pop()) else "")
+            self.pieces.append(f" ({address})" if (address := self._links.pop()) else "")
         elif tag == "pre" and self._code:
             self._code -= 1
-            self.parts.append("\n```\n\n")
+            self.pieces.append("\n```\n\n")
         elif tag in _BLOCKS or tag in _HEADINGS:
-            self.parts.append("\n\n")
+            self.pieces.append("\n\n")
 
     def handle_data(self, data: str) -> None:
         if self._is_title:
             self.title += data
         elif not self._hidden:
             # Spaces of the source mean nothing, except in code, whose lines are kept apart with a mark.
-            self.parts.append(data.replace("\n", "\x01").replace(" ", "\x02") if self._code else re.sub(r"\s+", " ", data))
+            self.pieces.append(data.replace("\n", "\x01").replace(" ", "\x02") if self._code else re.sub(r"\s+", " ", data))
 
     def _hide(self, tag: str) -> None:
         if tag not in _VOID and len(self._hidden) < _MAX_DEPTH:
@@ -115,6 +115,6 @@ def read_html(text: str, address: str) -> tuple[str, str]:
     reader = _Reader(address)
     reader.feed(text)
     reader.close()
-    lines = [re.sub(r" +", " ", line).strip() for line in "".join(reader.parts).replace("\r", "").split("\n")]
+    lines = [re.sub(r" +", " ", line).strip() for line in "".join(reader.pieces).replace("\r", "").split("\n")]
     whole = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     return " ".join(reader.title.split()), whole.replace("\x01", "\n").replace("\x02", " ")

@@ -116,8 +116,8 @@ def render_answer(answer: CommandAnswer | None, *, limit_ms: int = 0, was_restar
     """What a command has printed, and how it ended if that is not obvious. A non-zero exit code is no error of the tool."""
     if answer is None:
         return "[The shell ended before the command did; how far it got is unknown. Look before you repeat it.]"
-    parts = [answer.stdout.rstrip("\n"), answer.stderr.rstrip("\n")]
-    return "\n".join([*(part for part in parts if part), *_describe_end(answer, limit_ms, was_restarted)]) or "[No output.]"
+    printed = [answer.stdout.rstrip("\n"), answer.stderr.rstrip("\n")]
+    return "\n".join([*(part for part in printed if part), *_describe_end(answer, limit_ms, was_restarted)]) or "[No output.]"
 
 
 def _describe_end(answer: CommandAnswer, limit_ms: int, was_restarted: bool) -> Iterable[str]:
@@ -135,7 +135,7 @@ def _describe_end(answer: CommandAnswer, limit_ms: int, was_restarted: bool) -> 
 
 
 def render_projection(result: ToolResult) -> ToolResult:
-    """The text of the read-only call that was carried out in place of a command."""
+    """The text of the read-only call that was carried out for a command."""
     output = result.output.get("output")
     if result.is_error or not isinstance(output, Mapping):
         return result

@@ -19,14 +19,14 @@ from fidelio.runtime.tools.model import Implementation, Preparation, ToolCall, T
 
 
 def name_rights(tools: frozenset[str], extra: Mapping[str, ExtraTool]) -> frozenset[str]:
-    """What a session may pass on to its children: its tools by the names of our own ones."""
+    """What the children of a session may have: its tools by the names of our own ones."""
     return tools | {RIGHTS.get(name, name) for name, (tool, _) in extra.items() if tool.ownership == "managed"}
 
 
 def build_tools(
     wanted: AgentTools, rights: frozenset[str] | None, search: WebSearch | None, *, is_self_hosted: bool
 ) -> dict[str, ExtraTool]:
-    """The tools by name. `rights`: those of a parent, None without one. `search` None: there is no backend.
+    """The tools by name. `rights`: those of a parent, None without a parent. `search` None: there is no backend.
 
     In a self-hosted environment a worker of the user carries out what touches its machine, and there is no proxy to fetch by.
     """

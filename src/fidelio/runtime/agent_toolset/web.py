@@ -49,7 +49,7 @@ _HEADERS = [
 ]
 
 
-class Hit(msgspec.Struct, frozen=True):
+class SearchHit(msgspec.Struct, frozen=True):
     """A result of a search."""
 
     title: str
@@ -60,13 +60,13 @@ class Hit(msgspec.Struct, frozen=True):
 class WebSearch(Protocol):
     """A backend of `web_search`."""
 
-    async def search(self, query: str) -> Sequence[Hit]:
+    async def search(self, query: str) -> Sequence[SearchHit]:
         """The hits, best first. Raises `ToolRefused`."""
         ...
 
 
 class _ProxyBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to nothing but the proxy of a sandbox, whatever address is asked for."""
+    """Connects to nothing but the proxy of a sandbox, whatever the address is."""
 
     def __init__(self, socket: Path) -> None:
         self._socket, self._inner = str(socket), httpcore2.AnyIOBackend()
@@ -145,17 +145,17 @@ class WebFetch:
 def _check_url(url: str) -> str:
     """The host of an address that may be fetched."""
     try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").lower().removesuffix("."), parts.port
+        split = urlsplit(url)
+        host, port = (split.hostname or "").lower().removesuffix("."), split.port
     except ValueError as error:
         raise ToolRefused(f"{url!r:.200} is no address of a page.", reason="invalid_url") from error
-    if parts.scheme not in ("http", "https") or not host or parts.username is not None or not url.isascii():
+    if split.scheme not in ("http", "https") or not host or split.username is not None or not url.isascii():
         raise ToolRefused(
             f"{url!r:.200} is no address of a page.", remedy="Use https://host/path, percent-encoded.", reason="invalid_url"
         )
     if any(character.isspace() or not character.isprintable() for character in url):
         raise ToolRefused(f"{url!r:.200} has spaces or control characters.", remedy="Encode them.", reason="invalid_url")
-    if port not in (None, 443 if parts.scheme == "https" else 80):
+    if port not in (None, 443 if split.scheme == "https" else 80):
         raise ToolRefused(f"{url!r:.200} names the port {port}.", remedy="Only 443 and 80 can be used.", reason="invalid_url")
     return host
 
@@ -203,7 +203,7 @@ def _read_body(url: str, response: _Response) -> tuple[str, str]:
 
 
 def _find_charset(parameters: str) -> str:
-    """The encoding that the server names, if it is a usual one: some codecs of Python take quadratic time."""
+    """The encoding that the server names, if it is usual: some codecs of Python are quadratic."""
     try:
         name = codecs.lookup(parameters.partition("charset=")[2].split(";")[0].strip(" \"'")).name
     except (LookupError, ValueError):
@@ -243,7 +243,7 @@ class JsonSearch:
     def __init__(self, template: str) -> None:
         self._template = template
 
-    async def search(self, query: str) -> Sequence[Hit]:
+    async def search(self, query: str) -> Sequence[SearchHit]:
         address = self._template.replace("{query}", quote(query, safe=""))
         try:
             async with (
@@ -270,13 +270,13 @@ class JsonSearch:
         return bytes(body)
 
 
-def _read_hits(reply: Any) -> Iterable[Hit]:
+def _read_hits(reply: Any) -> Iterable[SearchHit]:
     found = reply if isinstance(reply, Mapping) else {}
     inner = found.get("web")
     results = found.get("results") or (inner.get("results") if isinstance(inner, Mapping) else None)
     for item in results if isinstance(results, list) else ():
         if isinstance(item, Mapping) and isinstance(url := item.get("url"), str):
-            yield Hit(_text_of(item.get("title")), url[:2_000], _text_of(item.get("content") or item.get("description")))
+            yield SearchHit(_text_of(item.get("title")), url[:2_000], _text_of(item.get("content") or item.get("description")))
 
 
 def _text_of(value: Any) -> str:

@@ -20,7 +20,7 @@ _STRICTNESS: dict[Policy, int] = {"always_allow": 0, "auto": 1, "always_ask": 2}
 
 
 def name_roster(agent: AgentVersion) -> tuple[str, ...]:
-    """The names that the agent may pass to session_delegate; empty without a roster."""
+    """The names that session_delegate accepts from the agent; empty without a roster."""
     multiagent = agent.definition.multiagent
     if multiagent is None:
         return ()

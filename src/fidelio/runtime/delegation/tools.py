@@ -126,11 +126,11 @@ def _list_rights(call: ToolCall, agent: AgentVersion) -> frozenset[str]:
     """What the child may have at most: the tools of this session, by the names of our own ones."""
     if agent.definition.tools.toolset == "fidelio_toolset":
         return call.tools
-    given = frozenset(call.record.tools) if call.record.tools else None
+    inherited = frozenset(call.record.tools) if call.record.tools else None
     own = {RIGHTS.get(name, name) for name in AGENT_TOOLS if agent.definition.tools.offers(name)}
     has_tools = agent.definition.tools.toolset == AGENT_TOOLSET
     rights = call.tools | (own if has_tools else frozenset())
-    return rights if given is None else rights & given
+    return rights if inherited is None else rights & inherited
 
 
 async def _run_child(call: ToolCall, arguments: SessionRunChild, _: Preparation) -> ToolResult:

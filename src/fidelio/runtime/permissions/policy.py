@@ -30,7 +30,7 @@ class PermissionDecision(msgspec.Struct, frozen=True):
 
 
 def takes_command(definition: ToolDefinition) -> bool:
-    """Whether the arguments of a tool are a command for a shell. The `bash` of our own tools runs none, the other one does."""
+    """Whether the arguments of a tool are a command for a shell. The `bash` of our own toolset runs none."""
     return definition.name in SHELL_COMMANDS or (definition.name == _SHELL and definition.group == "shell")
 
 

@@ -93,8 +93,8 @@ async def compact(
     )
     text, span = await _summarize(prepared, request_for_summary, request)
     # What a program has added to the instructions holds for all turns that follow, in its own words.
-    kept = [text_block(part) for part in find_system_texts(older)]
-    stored = store_content([text_block(_OPENING + text), *kept])
+    system = [text_block(part) for part in find_system_texts(older)]
+    stored = store_content([text_block(_OPENING + text), *system])
     body = {"through_seq": through, "messages": len(older.messages), "input": stored.content, "received": 1, "wake_id": wake}
     await updates.commit([*span, event(e.CONTEXT_COMPACTED, body, blobs=stored.digests)], blobs=stored.blobs)
     return True

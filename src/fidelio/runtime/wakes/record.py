@@ -222,7 +222,7 @@ def _request_custom_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return _change_call(wakes, event.body["tool_use_id"], request=event.body["request"])
 
 
-def _hand_over(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+def _assign_to_worker(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return _change_call(wakes, event.body["tool_use_id"], state=WORKER, request="")
 
 
@@ -310,7 +310,7 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.TOOL_RESULT: _finish_call,
     e.USER_TOOL_RESULT: _finish_call,
     e.WORKER_RESULT: _finish_call,
-    e.CALL_HANDED_OVER: _hand_over,
+    e.CALL_HANDED_OVER: _assign_to_worker,
     e.CUSTOM_TOOL_REQUESTED: _request_custom_tool,
     e.WAKE_QUEUED: _queue,
     e.WAKES_CANCELLED: _cancel,

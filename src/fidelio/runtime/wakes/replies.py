@@ -156,14 +156,14 @@ def _describe_use(
     if extra is not None and tool in AGENT_DEFINITIONS:
         body["toolset"] = e.AGENT_TOOLSET
     if extra is not None and extra[1].is_elsewhere:
-        body |= _hand_over(prepared, extra[0], use)
+        body |= _describe_worker(prepared, extra[0], use)
     # A call with a problem is refused at once: the caller is not asked for it.
     is_custom = use.name in prepared.custom and not use.problem
     type_ = e.CUSTOM_TOOL_USE if is_custom else e.TOOL_USE
     return NewEvent(type=type_, body=body, actor="agent", id=name, blobs=stored.digests), stored.blobs
 
 
-def _hand_over(prepared: Prepared, tool: ToolDefinition, use: ToolUseBlock) -> dict[str, Any]:
+def _describe_worker(prepared: Prepared, tool: ToolDefinition, use: ToolUseBlock) -> dict[str, Any]:
     """Whether a worker of the user may carry out the call. A wrong input is refused by us, in words for the model."""
     try:
         read_arguments(tool.name, tool.parameters, use.input)

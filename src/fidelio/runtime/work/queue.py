@@ -22,23 +22,21 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.stores import Store, find_store, open_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes import ending
-from fidelio.runtime.wakes.record import WORKER, OpenCall
-from fidelio.runtime.work.rules import CALL_KEY, RECLAIM_MS, WorkItem, acknowledge, beat, give_back, request_stop
+from fidelio.runtime.work.results import may_have_begun, needs_worker
+from fidelio.runtime.work.rules import RECLAIM_MS, SelfHostedWork, acknowledge, beat, request_stop, requeue
 
 NO_HEARTBEAT = "NO_HEARTBEAT"
 _PAGE = 200
 _ATTEMPTS = 16
-# Calls that change nothing: another worker may repeat them.
-_READING = frozenset({"read", "glob", "grep"})
 _LOST = "The worker that carried out this call has ended. Look before you repeat it."
 # Later times have smaller keys, so that lists are newest first.
 _LAST = 1 << 44
 
 
 class StaleHeartbeat(Exception):
-    """A heartbeat names another one as the last than the stored one: another worker may have the item."""
+    """A heartbeat does not name the last heartbeat: another worker may have the item."""
 
-    def __init__(self, item: WorkItem) -> None:
+    def __init__(self, item: SelfHostedWork) -> None:
         super().__init__(item.id)
         self.item = item
 
@@ -50,7 +48,7 @@ class WorkStopped(Exception):
 class WorkPage(msgspec.Struct, frozen=True):
     """A page of items, and where the next begins."""
 
-    items: tuple[WorkItem, ...]
+    items: tuple[SelfHostedWork, ...]
     next: str | None
 
 
@@ -75,7 +73,9 @@ class WorkQueue:
         if known is not None and known.text is not None and (await self._load(store, known.text))[1].is_live:
             return
         now = self._context.clock()
-        item = WorkItem(id=f"work_{_LAST - now:011x}{secrets.token_hex(6)}", session=session, state="queued", created_at=now)
+        item = SelfHostedWork(
+            id=f"work_{_LAST - now:011x}{secrets.token_hex(6)}", session=session, state="queued", created_at=now
+        )
         owner = self._put(store, f"sessions/{session}", item.id, 0 if known is None else known.version)
         try:
             await self._commit(store, item, 0, "queued", owner)
@@ -83,7 +83,7 @@ class WorkQueue:
             # Somebody else has queued it at the same moment.
             return
 
-    async def poll(self, *, reclaim_ms: int = RECLAIM_MS) -> WorkItem | None:
+    async def poll(self, *, reclaim_ms: int = RECLAIM_MS) -> SelfHostedWork | None:
         """The oldest item that waits, which the caller then acknowledges; None if there is none."""
         store = await self._find()
         if store is None:
@@ -102,19 +102,21 @@ class WorkQueue:
                 continue
         return None
 
-    async def acknowledge(self, name: str) -> WorkItem:
-        """Take a polled item. Raises `WorkStopped` for one that has stopped."""
+    async def acknowledge(self, name: str) -> SelfHostedWork:
+        """Acknowledge a polled item. Raises `WorkStopped` if it has stopped."""
 
-        def change(item: WorkItem) -> WorkItem:
+        def change(item: SelfHostedWork) -> SelfHostedWork:
             _require_live(item)
             return acknowledge(item, self._context.clock())
 
         return await self._change(name, change)
 
-    async def heartbeat(self, name: str, *, expected: Callable[[WorkItem], bool], ttl_seconds: int) -> tuple[WorkItem, bool]:
+    async def heartbeat(
+        self, name: str, *, expected: Callable[[SelfHostedWork], bool], ttl_seconds: int
+    ) -> tuple[SelfHostedWork, bool]:
         """Record a heartbeat; False if the item has stopped, so that nothing was extended. Raises `StaleHeartbeat`."""
 
-        def change(item: WorkItem) -> WorkItem:
+        def change(item: SelfHostedWork) -> SelfHostedWork:
             if not item.is_live:
                 return item
             if item.state != "stopping" and (item.state == "queued" or not expected(item)):
@@ -124,26 +126,26 @@ class WorkQueue:
         item = await self._change(name, change)
         return item, item.is_live
 
-    async def stop(self, name: str, *, force: bool) -> WorkItem:
+    async def stop(self, name: str, *, force: bool) -> SelfHostedWork:
         """Stop an item. A call that a worker may have begun gets a result that says so; the others get a new item."""
         former = await self.load(name)
         _require_live(former)
 
-        def change(item: WorkItem) -> WorkItem:
+        def change(item: SelfHostedWork) -> SelfHostedWork:
             _require_live(item)
             return request_stop(item, self._context.clock(), force=force)
 
         stopped = await self._change(name, change)
         if not stopped.is_live:
-            await self._give_up_calls(former)
+            await self._abandon_calls(former)
             await self._queue_again(former.session)
         return stopped
 
-    async def update(self, name: str, metadata: Callable[[dict[str, str]], dict[str, str]]) -> WorkItem:
+    async def update(self, name: str, metadata: Callable[[dict[str, str]], dict[str, str]]) -> SelfHostedWork:
         return await self._change(name, lambda item: replace(item, metadata=metadata(item.metadata)))
 
-    async def load(self, name: str) -> WorkItem:
-        """An item. Raises `SessionNotFound` for an unknown one."""
+    async def load(self, name: str) -> SelfHostedWork:
+        """An item. Raises `SessionNotFound` if it is unknown."""
         store = await self._find()
         if store is None:
             raise _unknown(name)
@@ -179,13 +181,13 @@ class WorkQueue:
             if (cursor := page.next) is None:
                 return names
 
-    async def _load(self, store: Store, name: str) -> tuple[int, WorkItem]:
+    async def _load(self, store: Store, name: str) -> tuple[int, SelfHostedWork]:
         document: Document | None = await self._context.ledger.document(store.space, f"items/{name}")
         if document is None or document.text is None:
             raise _unknown(name)
-        return document.version, msgspec.json.decode(document.text, type=WorkItem)
+        return document.version, msgspec.json.decode(document.text, type=SelfHostedWork)
 
-    async def _change(self, name: str, change: Callable[[WorkItem], WorkItem]) -> WorkItem:
+    async def _change(self, name: str, change: Callable[[SelfHostedWork], SelfHostedWork]) -> SelfHostedWork:
         """Change an item as it is now, and again if somebody else was faster."""
         store = await self._find()
         if store is None:
@@ -202,7 +204,7 @@ class WorkQueue:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _commit(self, store: Store, item: WorkItem, version: int, state: str, *more: PutDocument) -> WorkItem:
+    async def _commit(self, store: Store, item: SelfHostedWork, version: int, state: str, *more: PutDocument) -> SelfHostedWork:
         """Store an item that was read in this version. A new state is an event."""
         text = msgspec.json.encode(item).decode()
         documents = [self._put(store, f"items/{item.id}", text, version), *more]
@@ -218,15 +220,15 @@ class WorkQueue:
     def _put(self, store: Store, path: str, text: str | None, expect: int | None) -> PutDocument:
         return PutDocument(space=store.space, path=path, text=text, expect=expect)
 
-    async def _settle(self, store: Store, version: int, item: WorkItem) -> WorkItem:
-        """The item as it is now that time has passed: given back if its worker is silent, stopped if its session has ended."""
+    async def _settle(self, store: Store, version: int, item: SelfHostedWork) -> SelfHostedWork:
+        """The item as it is now: queued again if its worker is silent, stopped if its session has ended."""
         now = self._context.clock()
         record = await self._load_record(item.session)
         if record is None or record.status == "terminated" or record.is_archived:
             settled = request_stop(item, now, force=True)
         elif item.has_lapsed(now):
-            await self._give_up_calls(item)
-            settled = give_back(item, now)
+            await self._abandon_calls(item)
+            settled = requeue(item, now)
         else:
             return item
         try:
@@ -244,13 +246,13 @@ class WorkQueue:
             return None
         return None if loaded.session.status == DELETED else loaded.record
 
-    async def _give_up_calls(self, item: WorkItem) -> None:
-        """Give a result to every call that the lost worker may have begun, so that only the model decides to repeat it."""
+    async def _abandon_calls(self, item: SelfHostedWork) -> None:
+        """End every call that the lost worker may have begun, so that only the model decides to repeat it."""
         if not item.lease_end:
             return
 
         def decide(current: LoadedRuntime) -> SessionDecision[None] | None:
-            calls = [call for call in current.record.wakes.open_calls if _may_have_begun(current.record, call, item)]
+            calls = [call for call in current.record.wakes.open_calls if may_have_begun(current.record, call, item)]
             if not calls or current.record.status == "terminated":
                 return None
             refused = ending.refuse_calls([replace(call, is_unknown=True, request="") for call in calls], _LOST)
@@ -265,10 +267,6 @@ class WorkQueue:
             await self.enqueue(session)
 
 
-def needs_worker(record: RuntimeRecord) -> bool:
-    return any(call.state == WORKER for call in record.wakes.open_calls)
-
-
 async def queue_work(context: RuntimeContext, session: LoadedRuntime) -> None:
     """Queue work for a session whose calls wait for a worker."""
     record = session.record
@@ -276,18 +274,7 @@ async def queue_work(context: RuntimeContext, session: LoadedRuntime) -> None:
         await WorkQueue(context, record.project, record.environment).enqueue(session.id)
 
 
-def _may_have_begun(record: RuntimeRecord, call: OpenCall, item: WorkItem) -> bool:
-    approval = record.approvals.get(call.request)
-    is_open = call.state == WORKER or (call.runs == WORKER and approval is not None and approval.state == "allowed")
-    if not is_open or call.name in _READING:
-        return False
-    # A worker of ours says what it carries out before it begins.
-    named = item.metadata.get(CALL_KEY)
-    # On the wire the call has another prefix.
-    return named is None or named.rpartition("_")[2] == call.id.rpartition("_")[2]
-
-
-def _require_live(item: WorkItem) -> None:
+def _require_live(item: SelfHostedWork) -> None:
     if not item.is_live:
         raise WorkStopped(item.id)
 

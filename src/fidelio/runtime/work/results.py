@@ -1,4 +1,4 @@
-"""Results that workers send to sessions: which call may have one, and what follows from it."""
+"""Calls that workers carry out, and their results: which call may have a result, and what follows from it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from fidelio.errors import PersonNeeded, UsageProblem
 from fidelio.inbox import assurance_of
 from fidelio.ledger.model import NewEvent
 from fidelio.runtime import events as e
-from fidelio.runtime.record import PERSONAL, ApprovalRecord
+from fidelio.runtime.record import PERSONAL, ApprovalRecord, RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.runtime.wakes.content import StoredContent, check_content, store_content
-from fidelio.runtime.wakes.record import WORKER
+from fidelio.runtime.wakes.record import WORKER, OpenCall
+from fidelio.runtime.work.rules import CALL_KEY, SelfHostedWork
+
+# Calls that change nothing: another worker may repeat them.
+_READING = frozenset({"read", "glob", "grep"})
 
 
 def check_worker_result(
@@ -50,3 +54,19 @@ def use_approvals(current: LoadedRuntime, results: Sequence[NewEvent]) -> Iterat
         name = str(result.body["tool_use_id"])
         if (approval := find_handed_over(current, name)) is not None:
             yield NewEvent(type=e.APPROVAL_USED, body={"request": approval.request, "tool_use_id": name}, actor="agent")
+
+
+def needs_worker(record: RuntimeRecord) -> bool:
+    return any(call.state == WORKER for call in record.wakes.open_calls)
+
+
+def may_have_begun(record: RuntimeRecord, call: OpenCall, item: SelfHostedWork) -> bool:
+    """Whether a worker that had the item may have begun the call, so that it must not simply be repeated."""
+    approval = record.approvals.get(call.request)
+    is_open = call.state == WORKER or (call.runs == WORKER and approval is not None and approval.state == "allowed")
+    if not is_open or call.name in _READING:
+        return False
+    # A worker of ours says what it carries out before it begins.
+    named = item.metadata.get(CALL_KEY)
+    # On the wire the call has another prefix.
+    return named is None or named.rpartition("_")[2] == call.id.rpartition("_")[2]

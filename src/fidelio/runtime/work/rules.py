@@ -20,7 +20,7 @@ RECLAIM_MS = 5_000
 CALL_KEY = "fidelio_call"
 
 
-class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SelfHostedWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A session that needs a worker. Times are milliseconds since 1970, 0 if it has not happened."""
 
     id: str
@@ -53,12 +53,12 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state == "queued" and (not self.polled_at or now - self.polled_at >= reclaim_ms)
 
 
-def acknowledge(item: WorkItem, now: int) -> WorkItem:
+def acknowledge(item: SelfHostedWork, now: int) -> SelfHostedWork:
     return item if item.acknowledged_at else replace(item, state="starting", acknowledged_at=now)
 
 
-def beat(item: WorkItem, now: int, ttl_seconds: int) -> WorkItem:
-    """Extend the lease. Two heartbeats never have the same time: the time is what the next one must name."""
+def beat(item: SelfHostedWork, now: int, ttl_seconds: int) -> SelfHostedWork:
+    """Extend the lease. Two heartbeats never have the same time, because the next must name the time."""
     state = "active" if item.state == "starting" else item.state
     return replace(
         item,
@@ -69,14 +69,14 @@ def beat(item: WorkItem, now: int, ttl_seconds: int) -> WorkItem:
     )
 
 
-def request_stop(item: WorkItem, now: int, *, force: bool) -> WorkItem:
+def request_stop(item: SelfHostedWork, now: int, *, force: bool) -> SelfHostedWork:
     """Stop an item. Without `force` a worker that has it finishes first."""
     if force or not item.lease_end:
         return replace(item, state="stopped", stop_requested_at=item.stop_requested_at or now, stopped_at=now)
     return replace(item, state="stopping", stop_requested_at=item.stop_requested_at or now)
 
 
-def give_back(item: WorkItem, now: int) -> WorkItem:
+def requeue(item: SelfHostedWork, now: int) -> SelfHostedWork:
     """What becomes of an item whose worker has fallen silent."""
     if item.state == "stopping":
         return replace(item, state="stopped", stopped_at=now)

@@ -200,14 +200,14 @@ def _may_run(call: Mapping[str, Any]) -> bool:
 
 
 class EnvironmentWorker:
-    """Serves the sessions of an environment, one after the other. `report` gets what a person may want to know."""
+    """Serves the sessions of an environment, each after the last. `report` gets what a person may want to know."""
 
     def __init__(self, api: WorkApi, tools: Tools, stop: asyncio.Event, report: Callable[[str], object] = print) -> None:
         self._api, self._tools, self._stop, self._report = api, tools, stop, report
         self.look_seconds, self.idle_seconds = LOOK_SECONDS, IDLE_SECONDS
 
     async def run(self) -> None:
-        """Work until it is told to stop. Raises `UsageProblem` if the server refuses the worker for good."""
+        """Work until the event is set. Raises `UsageProblem` if the server refuses the worker for good."""
         pause = 1.0
         while not self._stop.is_set():
             try:
@@ -305,14 +305,14 @@ class _Lease:
     async def keep(self) -> None:
         """Send heartbeats until the item is lost. A server that cannot be reached for the time of the lease has it again."""
         clock = asyncio.get_running_loop().time
-        kept = clock()
+        since = clock()
         while not self.is_lost:
             await sleep_until(min(30.0, self._ttl / 3), until=asyncio.Event())
             try:
                 await self._beat()
-                kept = clock()
+                since = clock()
             except WorkProblem as problem:
-                self.is_lost = problem.status in (404, 412) or clock() - kept > self._ttl
+                self.is_lost = problem.status in (404, 412) or clock() - since > self._ttl
 
     async def _beat(self) -> None:
         beat = await self._api.beat(self._work, self._last)

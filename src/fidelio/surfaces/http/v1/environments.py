@@ -108,7 +108,7 @@ async def choose_environment(request: ApiRequest, id_: str) -> str:
 
 
 async def find_environment(request: ApiRequest, id_: str) -> str:
-    """The internal name of an environment that a path names, also of an archived one. Raises 404 for an unknown one."""
+    """The internal name of an environment that a path names, archived or not. Raises 404 if it is unknown."""
     stored = await _find_object(request, id_)
     return (await _find_named(request, id_)).name if stored is None else to_wire(PREFIX, stored.id)
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from fidelio.clock import format_iso
 from fidelio.runtime.work.queue import NO_HEARTBEAT, StaleHeartbeat, WorkQueue, WorkStopped
-from fidelio.runtime.work.rules import MAX_TTL, MIN_TTL, RECLAIM_MS, TTL_SECONDS, WorkItem
+from fidelio.runtime.work.rules import MAX_TTL, MIN_TTL, RECLAIM_MS, TTL_SECONDS, SelfHostedWork
 from fidelio.surfaces.http.v1.endpoint import API_CHANNEL, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.environments import find_environment
 from fidelio.surfaces.http.v1.errors import ApiProblem
@@ -62,7 +62,7 @@ async def _heartbeat(request: ApiRequest) -> Any:
     ttl = _number(request, "desired_ttl_seconds", TTL_SECONDS, least=0, most=1 << 31) or TTL_SECONDS
     ttl = min(MAX_TTL, max(MIN_TTL, ttl))
 
-    def is_expected(item: WorkItem) -> bool:
+    def is_expected(item: SelfHostedWork) -> bool:
         return expected in ("", _last_heartbeat(item) or NO_HEARTBEAT)
 
     try:
@@ -78,7 +78,7 @@ async def _heartbeat(request: ApiRequest) -> Any:
     }
 
 
-def _refuse_heartbeat(request: ApiRequest, item: WorkItem) -> JSONResponse:
+def _refuse_heartbeat(request: ApiRequest, item: SelfHostedWork) -> JSONResponse:
     """The refusal has the lease as it is, so that a worker knows whether it has lost it."""
     state = {
         "last_heartbeat": _last_heartbeat(item),
@@ -154,7 +154,7 @@ def _conflict(stopped: WorkStopped) -> ApiProblem:
     return ApiProblem(f"The work {stopped} has stopped.", status=HTTPStatus.CONFLICT, type_="conflict_error")
 
 
-def _render(request: ApiRequest, item: WorkItem) -> dict[str, Any]:
+def _render(request: ApiRequest, item: SelfHostedWork) -> dict[str, Any]:
     return {
         "id": item.id,
         "type": "work",
@@ -172,7 +172,7 @@ def _render(request: ApiRequest, item: WorkItem) -> dict[str, Any]:
     }
 
 
-def _last_heartbeat(item: WorkItem) -> str | None:
+def _last_heartbeat(item: SelfHostedWork) -> str | None:
     return _time(item.heartbeat_at)
 
 
