@@ -17,6 +17,12 @@ def now_ms() -> int:
 
 
 def format_iso(ms: int) -> str:
-    """A moment for people and JSON: `2026-11-15T20:04:46.123Z`."""
+    """A moment for JSON and programs: `2026-11-15T20:04:46.123Z`."""
     moment = datetime.fromtimestamp(ms / 1000, tz=UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_local(ms: int, *, seconds: bool = True) -> str:
+    """A moment for people, in the zone of this machine: `2026-11-15 21:04:46 CET`. Tables leave out the seconds."""
+    pattern = "%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z"
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).astimezone().strftime(pattern)

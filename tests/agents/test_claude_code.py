@@ -38,7 +38,7 @@ async def to_the_end(model: Model, token: str) -> None:
 
 
 def report_of(fidelio: Fidelio) -> dict[str, Any]:
-    (session,) = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    (session,) = json.loads(fidelio("sessions", "--json").stdout)["items"]
     assert session["status"] == "completed"
     return dict(json.loads(fidelio("report", session["id"], "--json").stdout))
 
@@ -93,7 +93,7 @@ async def test_where_a_person_must_answer_the_agent_is_asked_and_the_model_reads
     assert "has to be answered by a person" in relayed.text
     # It is the agent that says so: run without a terminal, it has nobody to show the question to.
     assert "The person closed the question without an answer." in relayed.text
-    assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["requests"]] == [asked["request_id"]]
+    assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["items"]] == [asked["request_id"]]
 
 
 @proves("agents.documents")

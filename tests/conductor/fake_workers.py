@@ -17,7 +17,7 @@ from fidelio.engine.record import CHILD_STARTED, Record
 from fidelio.errors import AgentSessionNotFound
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, CommitResult
-from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
+from fidelio.orchestrator.record.model import AgentSession, Run, RunResult, Usage
 from tests.conductor.run_setup import RunSetup, report
 
 # Activity and prompt to the last message of the turn.
@@ -55,8 +55,8 @@ class FakeWorkers(Workers):
         self.prompts: list[tuple[str, str]] = []
 
     @property
-    def cost_usd(self) -> float:
-        return 0.0
+    def usage(self) -> Usage:
+        return Usage()
 
     @property
     def names(self) -> list[str]:
@@ -83,8 +83,8 @@ class FakeWorkers(Workers):
     async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:  # noqa: ARG002  # the signature is that of `Workers`, which it replaces in tests
         raise AgentSessionNotFound(worker.name, remedy="It has ended already.")
 
-    async def stop(self, worker: AgentSession) -> AgentSession:
-        raise AssertionError(f"{worker.name} has ended already")
+    async def stop(self, worker: AgentSession, *, by: str = "conductor") -> AgentSession:
+        raise AssertionError(f"{worker.name} has ended already, {by}")
 
     async def result(self, worker: AgentSession) -> RunResult:
         return RunResult(session=worker, run=worker.run, text=self._said[worker.name])

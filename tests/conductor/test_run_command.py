@@ -67,7 +67,7 @@ async def test_a_new_run_can_be_forced(setup: RunSetup) -> None:
         await until(first, "waiting")
         first.send_signal(signal.SIGTERM)
         _, said = await first.communicate()
-        assert (first.returncode, b"Give the same command again" in said) == (143, True)
+        assert (first.returncode, b"the same command goes on" in said) == (143, True)
         second = await run_hello(setup, "--new")
         anew = await until(second, "begun")
         os.killpg(second.pid, signal.SIGKILL)

@@ -58,9 +58,9 @@ def test_every_line_shows_time_activity_agent_and_cost(priced: RunSetup) -> None
     first, *lines = run(priced).splitlines()
     assert re.fullmatch(r"concert begins as s_\w+\.", first)
     assert all(re.match(r" +\d+:\d\d  \S", line) for line in lines)
-    assert re.search(r"0:\d\d  tune +tuner begins$", lines[0])
-    assert any(re.search(r"  tune/tune-step +tuner: It is in tune\.  \$1\.25$", line) for line in lines), lines
-    assert re.search(r"completed\. See: .* report s_\w+`  \$1\.25$", lines[-1])
+    assert re.search(r"0:\d\d  tune/tune-step +tuner begins$", lines[0])
+    assert any(re.search(r"  tune/tune-step +tuner: It is in tune\.  10 tokens  \$1\.25$", line) for line in lines), lines
+    assert re.search(r"completed\. See: .* report s_\w+`  10 tokens  \$1\.25$", lines[-1])
 
 
 @proves("conductor.shows-progress")

@@ -24,7 +24,7 @@ async def test_a_report_says_what_was_asked_what_happened_and_who_answered(conne
         fidelio("answer", yielded["request_id"], "none")
         moved = await call(client, "next_activity", session_token=yielded["checkpoint_handle"], activity_id="farewell")
         await call(client, "next_activity", session_token=moved["session_token"], activity_id="__terminal__")
-    session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+    session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
 
     report = json.loads(fidelio("report", session, "--json").stdout)
     shown = fidelio("report", session).stdout
@@ -44,8 +44,8 @@ async def test_a_report_says_what_was_asked_what_happened_and_who_answered(conne
     assert report["chain"]["holds"] is True
     assert "Shall I leave a note about this project" in shown
     assert re.search(r"    none: local over cli, demanded: person, after \d+\.\d s, by person:", shown)
-    assert [event["name"] for event in trace["events"]][:2] == ["start_session", "next_activity"]
-    assert all(set(event) >= {"seq", "time", "ts", "traceId", "wf"} for event in trace["events"])
+    assert [event["name"] for event in trace["items"]][:2] == ["start_session", "next_activity"]
+    assert all(set(event) >= {"seq", "time", "ts", "traceId", "wf"} for event in trace["items"])
     assert "next_activity in greet: refused" in fidelio("trace", session).stdout
 
 
@@ -60,7 +60,7 @@ async def test_a_check_fails_on_a_difference_and_on_nothing_else(
         look = [{"step_id": step, "output": "done"} for step in ("look", "ask")]
         token = yielded["checkpoint_handle"]
         moved = await call(client, "next_activity", session_token=token, activity_id="farewell", step_manifest=look)
-        session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+        session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
         faithful = fidelio("report", session, "--check", *options)
         await call(client, "next_activity", session_token=moved["session_token"], activity_id="__terminal__")
 

@@ -65,7 +65,7 @@ def test_a_person_ends_the_session_and_the_report_says_so(fidelio: Fidelio, bloc
     assert (report["cancelled"]["reason"], report["agents"]) == ("Wrong port.", ["orchestrator"])
     assert report["visits"][0]["answers"][0]["state"] == "withdrawn"
     assert "CANCELLED " in shown
-    assert re.search(r"CANCELLED \S+ over cli by person:", " ".join(shown.split()))
+    assert re.search(r"CANCELLED \S+ \S+ \S+ over cli by person:", " ".join(shown.split()))
     assert '("Wrong port.")' in shown
     assert "withdrawn: the session ended before it was answered" in shown
     assert "dismissed: local over cli, by person:" in inbox

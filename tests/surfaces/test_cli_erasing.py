@@ -59,7 +59,7 @@ def change(session: str, status: str, *events: NewEvent, kind: str = "workflow",
 
 def statuses(fidelio: Fidelio) -> dict[str, str]:
     pages = [fidelio("sessions", "--json", *status) for status in ((), ("--status", "deleted"))]
-    return {each["id"]: each["status"] for page in pages for each in json.loads(page.stdout)["sessions"]}
+    return {each["id"]: each["status"] for page in pages for each in json.loads(page.stdout)["items"]}
 
 
 @proves("cli.delete-session")

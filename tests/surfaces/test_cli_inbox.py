@@ -77,7 +77,7 @@ async def test_variables_take_only_one_line(home: Path, fidelio: Fidelio) -> Non
     await store_request(home, {"variables": variables, "set_by": {"by_itself": "entry:pack"}})
 
     shown = fidelio("inbox").stdout
-    (request,) = json.loads(fidelio("inbox", "--json").stdout)["requests"]
+    (request,) = json.loads(fidelio("inbox", "--json").stdout)["items"]
 
     start = '    │ count=3, items=["long", "long", "long", "long", "long"…, to='
     (line,) = [line for line in shown.splitlines() if line.startswith(start)]
@@ -109,7 +109,7 @@ async def test_what_was_answered_is_not_shown_with_the_variables_of_later(home: 
     assert "ship / pack / how\n    Question:\n    │ How shall it go?" in shown
     assert "(chosen)" in shown
     assert "may answer" not in shown
-    assert "variables" not in json.loads(fidelio("inbox", "--all", "--json").stdout)["requests"][0]
+    assert "variables" not in json.loads(fidelio("inbox", "--all", "--json").stdout)["items"][0]
 
 
 @proves("inbox.context")

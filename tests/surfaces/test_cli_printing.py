@@ -75,7 +75,7 @@ async def session(connect: Connect, home: Path, fidelio: Fidelio) -> str:
         again = await call(client, "start_session", workflow_id="evil")
         entered = await call(client, "next_activity", session_token=again["session_token"], activity_id="only")
         await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="ask")
-    return str(json.loads(fidelio("sessions", "--json").stdout)["sessions"][-1]["id"])
+    return str(json.loads(fidelio("sessions", "--json").stdout)["items"][-1]["id"])
 
 
 @proves("cli.printable")
@@ -130,7 +130,7 @@ async def pushed(connect: Connect, home: Path, fidelio: Fidelio) -> str:
         again = await call(client, "start_session", workflow_id="evil")
         entered = await call(client, "next_activity", session_token=again["session_token"], activity_id="only")
         await call(client, "yield_checkpoint", session_token=entered["session_token"], checkpoint_id="ask")
-    return str(json.loads(fidelio("sessions", "--json").stdout)["sessions"][-1]["id"])
+    return str(json.loads(fidelio("sessions", "--json").stdout)["items"][-1]["id"])
 
 
 @proves("cli.gutter")
@@ -238,5 +238,5 @@ def test_json_is_json_in_every_encoding(fidelio: Fidelio, home: Path) -> None:
     (home / "workflows" / "evil.json").write_text(json.dumps(honest))
 
     for encoding in ("latin-1", "ascii", "utf-8"):
-        listed = json.loads(fidelio("list", "--json", PYTHONIOENCODING=encoding).stdout)["workflows"]
+        listed = json.loads(fidelio("list", "--json", PYTHONIOENCODING=encoding).stdout)["items"]
         assert [entry["title"] for entry in listed if entry["id"] == "evil"] == ["Grüße 🎼"]

@@ -86,7 +86,7 @@ def test_verify_says_what_it_needs(fidelio: Fidelio) -> None:
 @proves("cli.record", "cli.json")
 @pytest.mark.usefixtures("three_events")
 def test_sessions_and_events_are_listed_as_text_and_as_json(fidelio: Fidelio) -> None:
-    listed = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    listed = json.loads(fidelio("sessions", "--json").stdout)["items"]
     lines = [json.loads(line) for line in fidelio("events", "opera", "--after", "1", "--json").stdout.splitlines()]
 
     assert (listed[0]["id"], listed[0]["name"], listed[0]["events"]) == (SESSION, "opera", 3)
@@ -99,7 +99,7 @@ def test_sessions_and_events_are_listed_as_text_and_as_json(fidelio: Fidelio) ->
 @proves("cli.record", "cli.json")
 @pytest.mark.usefixtures("three_events")
 def test_a_find_says_where_and_why(fidelio: Fidelio) -> None:
-    (hit,) = json.loads(fidelio("search", "overture", "--json").stdout)["hits"]
+    (hit,) = json.loads(fidelio("search", "overture", "--json").stdout)["items"]
 
     assert (hit["session"], hit["seq"]) == (SESSION, 1)
     assert [(match["field"], match["terms"]) for match in hit["matches"]] == [("text", ["overture"])]

@@ -53,7 +53,7 @@ async def test_a_question_asked_and_answered_elsewhere_is_seen_as_it_happens(
 async def test_events_of_another_process_are_followed(environ: dict[str, str], connect: Connect, fidelio: Fidelio) -> None:
     async with connect() as client:
         yielded = await yield_checkpoint(client)
-        session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+        session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
         async with running(environ, "events", session, "--follow", "--type", "request.answered", "--json") as lines:
             fidelio("answer", yielded["request_id"], "warm")
             answered = await next_json(lines)

@@ -29,7 +29,7 @@ def write(root: Path, name: str, text: str) -> Path:
 
 @proves("cli.definitions", "cli.json")
 def test_the_bundled_workflows_are_listed(fidelio: Fidelio) -> None:
-    listed = json.loads(fidelio("list", "--json").stdout)["workflows"]
+    listed = json.loads(fidelio("list", "--json").stdout)["items"]
 
     assert {"hello", "meta"} <= {workflow["id"] for workflow in listed}
     assert not any(workflow["broken"] for workflow in listed)
@@ -44,7 +44,7 @@ def test_a_project_brings_its_own_workflows_and_a_directory_replaces_them_all(
     other = write(tmp_path / "other", "theirs", GOOD)
 
     def ids(*options: str) -> list[str]:
-        return [workflow["id"] for workflow in json.loads(fidelio("list", *options, "--json").stdout)["workflows"]]
+        return [workflow["id"] for workflow in json.loads(fidelio("list", *options, "--json").stdout)["items"]]
 
     assert {"hello", "mine"} <= set(ids())
     assert ids("--workflows", str(other)) == ["theirs"]

@@ -82,7 +82,7 @@ async def question_in(output: asyncio.StreamReader) -> str:
 
 def report_in(fidelio: Fidelio) -> dict[str, Any]:
     """The report of the only session."""
-    (session,) = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    (session,) = json.loads(fidelio("sessions", "--json").stdout)["items"]
     report: dict[str, Any] = json.loads(fidelio("report", session["id"], "--json").stdout)
     return report
 
@@ -94,7 +94,7 @@ def steps_in(report: dict[str, Any]) -> list[tuple[str, list[str]]]:
 @proves("cli.demo")
 def test_the_headless_demo_walks_to_the_end_by_itself(fidelio: Fidelio) -> None:
     done = fidelio("demo", "--headless")
-    (session,) = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    (session,) = json.loads(fidelio("sessions", "--json").stdout)["items"]
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "The workflow has ended." in done.stdout
@@ -122,7 +122,7 @@ async def test_the_demo_waits_in_the_inbox_for_a_person_and_does_what_the_answer
 ) -> None:
     async with up(environ, "--demo") as (process, output):
         request = await question_in(output)
-        assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["requests"]] == [request]
+        assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["items"]] == [request]
         fidelio("answer", request, answer)
         await line_with(output, f"answered {answer} over cli")
         await line_with(output, "The workflow has ended.")
@@ -144,8 +144,8 @@ async def test_a_demo_that_is_stopped_leaves_no_question_behind(
         said, _ = await process.communicate()
 
     assert "its session is deleted and its question withdrawn" in said.decode()
-    assert json.loads(fidelio("inbox", "--json").stdout)["requests"] == []
-    assert json.loads(fidelio("sessions", "--json").stdout)["sessions"] == []
+    assert json.loads(fidelio("inbox", "--json").stdout)["items"] == []
+    assert json.loads(fidelio("sessions", "--json").stdout)["items"] == []
     assert fidelio("answer", request, "warm").returncode != 0
     assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
 

@@ -56,7 +56,7 @@ async def test_an_agent_walks_through_hello_and_a_person_answers_from_another_pr
 ) -> None:
     async with connect() as client:
         yielded = await yield_checkpoint(client)
-        waiting = json.loads(fidelio("inbox", "--json").stdout)["requests"]
+        waiting = json.loads(fidelio("inbox", "--json").stdout)["items"]
         assert [request["id"] for request in waiting] == [yielded["request_id"]]
         assert fidelio("answer", yielded["request_id"], "warm").returncode == 0
 

@@ -39,7 +39,7 @@ async def test_a_changed_question_is_not_shown_and_not_answered(request_id: str,
 
     assert "May I delete" not in listed.stdout
     assert f"! Request {request_id} differs from its event in: question" in listed.stdout
-    assert "differs from its event" in json.loads(as_json.stdout)["requests"][0]["mismatch"]
+    assert "differs from its event" in json.loads(as_json.stdout)["items"][0]["mismatch"]
     assert answered.returncode == 3
     assert "was changed outside of Fidelio" in answered.stderr
 
@@ -56,7 +56,7 @@ async def test_a_request_without_a_session_does_not_hide_the_others(request_id: 
     assert (listed.returncode, as_json.returncode, verified.returncode) == (0, 0, 3)
     assert f"answer {request_id} OPTION" in listed.stdout
     assert "! No event opened request r_stray" in listed.stdout
-    assert "mismatch" in json.loads(as_json.stdout)["requests"][1]
+    assert "mismatch" in json.loads(as_json.stdout)["items"][1]
     assert "it has no row, but events, documents or requests (r_stray) belong to it" in verified.stderr
 
 
@@ -74,7 +74,7 @@ async def test_a_changed_question_is_not_put_to_the_person_at_the_client(
 @proves("cli.forged-report", "cli.verify")
 async def test_a_report_says_first_that_the_record_was_changed(request_id: str, fidelio: Fidelio, home: Path) -> None:
     assert request_id
-    session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+    session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
     untouched = fidelio("report", session)
     assert "events holds, head" in untouched.stdout
     change(home, "UPDATE requests SET question = 'Forged?'")
@@ -95,7 +95,7 @@ async def test_a_report_says_first_that_the_record_was_changed(request_id: str, 
 @proves("cli.forged-report")
 async def test_a_changed_definition_is_not_reported(request_id: str, fidelio: Fidelio, home: Path) -> None:
     assert request_id
-    session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+    session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
     change(home, "UPDATE blobs SET content = CAST(replace(CAST(content AS TEXT), 'tone', 'tune') AS BLOB)")
 
     verified, report = fidelio("verify", session), fidelio("report", session)

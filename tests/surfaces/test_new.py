@@ -40,7 +40,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def listed(fidelio: Fidelio, *options: str) -> list[str]:
-    return [entry["id"] for entry in json.loads(fidelio(*options, "list", "--json").stdout)["workflows"]]
+    return [entry["id"] for entry in json.loads(fidelio(*options, "list", "--json").stdout)["items"]]
 
 
 @proves("cli.new")

@@ -52,7 +52,7 @@ def run_read_only(home: Path, environ: dict[str, str], *arguments: str) -> subpr
 @proves("cli.read-only")
 def test_reading_commands_work_on_a_read_only_file_system(fidelio: Fidelio, home: Path, environ: dict[str, str]) -> None:
     assert fidelio("tour").returncode == 0
-    session = json.loads(fidelio("sessions", "--json").stdout)["sessions"][0]["id"]
+    session = json.loads(fidelio("sessions", "--json").stdout)["items"][0]["id"]
     before = sorted(place.name for place in home.iterdir())
 
     found = {}

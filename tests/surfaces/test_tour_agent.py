@@ -39,12 +39,12 @@ def read_section(output: str) -> str:
 
 def list_sessions(fidelio: Fidelio) -> list[str]:
     """The states of the runtime sessions that are no stores."""
-    listed = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    listed = json.loads(fidelio("sessions", "--json").stdout)["items"]
     return [each["status"] for each in listed if each["kind"] == "runtime" and each["status"] != "idle"]
 
 
 def list_requests(fidelio: Fidelio) -> list[Any]:
-    requests: list[Any] = json.loads(fidelio("inbox", "--json").stdout)["requests"]
+    requests: list[Any] = json.loads(fidelio("inbox", "--json").stdout)["items"]
     return requests
 
 

@@ -39,7 +39,7 @@ def start_hello(settings: Settings, agent: str) -> None:
 
 def statuses(fidelio: Fidelio) -> list[str]:
     """The states of the workflow sessions; the agent of the tour is in test_tour_agent."""
-    sessions = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    sessions = json.loads(fidelio("sessions", "--json").stdout)["items"]
     return sorted(session["status"] for session in sessions if session["kind"] == "workflow")
 
 
@@ -113,7 +113,7 @@ async def test_the_next_demo_ends_what_a_killed_one_left(environ: dict[str, str]
         await process.wait()
     left = statuses(fidelio)
     fidelio("demo", "--headless")
-    open_requests = json.loads(fidelio("inbox", "--json").stdout)["requests"]
+    open_requests = json.loads(fidelio("inbox", "--json").stdout)["items"]
 
     assert (left, statuses(fidelio)) == (["blocked"], ["cancelled", "completed"])
     assert request not in [each["id"] for each in open_requests]

@@ -62,8 +62,8 @@ def test_workflows_of_a_clone_are_not_used_and_the_command_is_named(fidelio: Fid
     listed, shown = fidelio("list", "--json"), fidelio("show", "theirs")
     found = json.loads(listed.stdout)
 
-    assert "theirs" not in [entry["id"] for entry in found["workflows"]]
-    assert "hello" in [entry["id"] for entry in found["workflows"]]
+    assert "theirs" not in [entry["id"] for entry in found["items"]]
+    assert "hello" in [entry["id"] for entry in found["items"]]
     assert found["untrusted"] == [str(clone / ".fidelio" / "workflows")]
     assert f"Nobody has trusted the workflows and agents of {clone}/.fidelio" in listed.stderr
     assert listed.stderr.count("fidelio trust") == 1
@@ -137,7 +137,7 @@ def test_a_blueprint_that_comes_later_is_not_trusted_with_the_project(fidelio: F
 @proves("trust.workflows", "trust.command")
 def test_workflows_are_trusted_by_directory_and_can_be_distrusted_again(fidelio: Fidelio, clone: Path) -> None:
     def listed() -> list[str]:
-        return [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["workflows"]]
+        return [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["items"]]
 
     fidelio("trust", ".fidelio", "--yes")
     (clone / ".fidelio" / "workflows" / "later.yaml").write_text(WORKFLOW.replace("theirs", "later"))
@@ -186,7 +186,7 @@ def test_what_an_agent_sets_up_is_not_trusted(fidelio: Fidelio, tmp_path: Path) 
     (tmp_path / ".fidelio" / "workflows" / "theirs.yaml").write_text(WORKFLOW)
 
     assert done.returncode == 0
-    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["workflows"]]
+    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["items"]]
 
 
 @proves("trust.agents", "trust.record")
@@ -196,7 +196,7 @@ def test_a_home_that_was_used_without_trust_is_not_trusted_when_it_is_passed_on_
 
     named = fidelio("--home", str(clone / ".fidelio"), "list", "--json")
 
-    assert "theirs" not in [entry["id"] for entry in json.loads(named.stdout)["workflows"]]
+    assert "theirs" not in [entry["id"] for entry in json.loads(named.stdout)["items"]]
 
 
 @proves("trust.without-asking")
@@ -212,7 +212,7 @@ def test_what_a_person_names_is_trusted(fidelio: Fidelio, clone: Path, how: str)
 
     done = fidelio(*arguments, "--json", **changes)
 
-    assert "theirs" in [entry["id"] for entry in json.loads(done.stdout)["workflows"]]
+    assert "theirs" in [entry["id"] for entry in json.loads(done.stdout)["items"]]
     # Blueprints are not named by --workflows.
     assert bool(done.stderr) is (how == "--workflows")
 
@@ -225,7 +225,7 @@ def test_after_init_a_new_project_needs_no_trust(fidelio: Fidelio, tmp_path: Pat
 
     listed = fidelio("list", "--json")
 
-    assert "mine" in [entry["id"] for entry in json.loads(listed.stdout)["workflows"]]
+    assert "mine" in [entry["id"] for entry in json.loads(listed.stdout)["items"]]
     assert listed.stderr == ""
     assert (tmp_path / ".fidelio" / "ledger.db").exists()
 
@@ -235,7 +235,7 @@ def test_init_in_a_clone_trusts_nothing_that_was_there_before(fidelio: Fidelio, 
     done = fidelio("init", "--client", "claude")
 
     assert f"are not used until you trust them: fidelio trust {clone}" in done.stdout
-    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["workflows"]]
+    assert "theirs" not in [entry["id"] for entry in json.loads(fidelio("list", "--json").stdout)["items"]]
 
 
 @proves("trust.record")
@@ -248,18 +248,18 @@ def test_a_ledger_that_a_clone_brings_is_not_used_before_it_is_trusted(fidelio: 
     trusted = fidelio("trust", ".", "--yes")
     after = fidelio("sessions", "--json")
 
-    assert json.loads(before.stdout)["sessions"] == []
+    assert json.loads(before.stdout)["items"] == []
     assert "which brings its own ledger or keys, so it is not used" in before.stderr
     assert "its own ledger or keys" in trusted.stdout
-    assert len(json.loads(after.stdout)["sessions"]) == 1
+    assert len(json.loads(after.stdout)["items"]) == 1
 
 
 @proves("trust.record")
 def test_a_directory_without_a_record_is_the_home_of_the_project_before_and_after_trust(fidelio: Fidelio, clone: Path) -> None:
     fidelio("tour", "--json")
-    before = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    before = json.loads(fidelio("sessions", "--json").stdout)["items"]
     fidelio("trust", ".", "--yes")
-    after = json.loads(fidelio("sessions", "--json").stdout)["sessions"]
+    after = json.loads(fidelio("sessions", "--json").stdout)["items"]
 
     assert len(before) == 1
     assert before == after
@@ -285,7 +285,7 @@ def test_a_ledger_that_replaces_that_of_the_user_later_is_not_used(fidelio: Fide
     named = fidelio("--home", str(home), "sessions", "--json")
     trusted = fidelio("trust", ".", "--yes")
 
-    assert json.loads(found.stdout)["sessions"] == []
+    assert json.loads(found.stdout)["items"] == []
     assert "which brings its own ledger or keys, so it is not used" in found.stderr
     assert "its ledger is not the one that your Fidelio has made there" in named.stderr
     assert trusted.returncode == 0
@@ -306,7 +306,7 @@ def test_trust_allows_a_mount_of_another_user_and_that_user_alone(fidelio: Fidel
 
     assert "belongs to the user" in passed_over.stderr
     assert "Attention: " in trusted.stdout
-    found = [[entry["id"] for entry in json.loads(done.stdout)["workflows"]] for done in (passed_over, listed, exchanged)]
+    found = [[entry["id"] for entry in json.loads(done.stdout)["items"]] for done in (passed_over, listed, exchanged)]
     assert ["theirs" in ids for ids in found] == [False, True, False]
 
 

@@ -18,6 +18,7 @@ import msgspec
 from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletion, plan_redaction
 from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
 from fidelio.home import Home
+from fidelio.ids import SESSION_PREFIX, is_short_handle
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
@@ -36,6 +37,8 @@ __all__ = ["ChainVerdict", "Records", "RedactionPlan", "SqliteVersion", "describ
 _CANDIDATES = 10
 # Namespaces of the sessions that keep what others share; those of a project begin with `runtime:`.
 STORE_NAMESPACES = "runtime-"
+# Stands for the newest session where a command takes an id.
+NEWEST = "last"
 
 
 # The states of a run whose agent may still write into its files.
@@ -49,12 +52,30 @@ class Records:
         self._ledger = ledger
         self._home = home
 
-    async def find(self, text: str) -> Session:
-        """Find a session by its id, or else by its name. Raises `SessionNotFound`."""
+    async def find(self, text: str, *, kind: SessionKind | None = None) -> Session:
+        """Find a session by its id, its name, the beginning of its id, or `last`: the newest, of this kind if one is named."""
         try:
             return await self._ledger.session(text)
         except SessionNotFound:
+            pass
+        try:
             return await self._find_by_name(text)
+        except SessionNotFound:
+            if text == NEWEST and (newest := (await self._ledger.sessions(kind=kind, limit=1)).items):
+                return newest[0]
+            if found := await self._find_by_prefix(text):
+                return found
+            raise
+
+    async def _find_by_prefix(self, prefix: str) -> Session | None:
+        """The only session whose id begins so. A whole id is no beginning, and a text of another form is none."""
+        if not prefix.startswith(SESSION_PREFIX) or is_short_handle(prefix):
+            return None
+        sessions = [session async for session in iter_sessions(self._ledger) if session.id.startswith(prefix)]
+        if len(sessions) > 1:
+            listed = ", ".join(session.id for session in sessions[:_CANDIDATES])
+            raise UsageProblem(f"{len(sessions)} sessions begin with {prefix!r:.80}: {listed}.", remedy="Type more of the id.")
+        return sessions[0] if sessions else None
 
     async def find_named(self, name: str, *, namespace: str) -> Session:
         """Find a session by its name in a namespace. Raises `SessionNotFound`."""

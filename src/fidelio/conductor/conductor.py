@@ -20,6 +20,7 @@ from fidelio.conductor.history import count_visits_outside_loops, describe_cance
 from fidelio.conductor.plan import (
     LINT_HINT,
     RUN_FAILED,
+    RUN_INTERRUPTED,
     Plan,
     check_can_start,
     check_plan,
@@ -131,7 +132,8 @@ class Conductor:
             session = None if force_new else await find_unfinished_run(self._ledger, plan.project, plan.workflow)
             if session is None:
                 return ConductedRun(await self.start(plan), is_resumed=False)
-            await update_plan(self._ledger, session, plan)
+            record = await self._context.load_record(session)
+            await update_plan(self._ledger, session, plan, record.variables)
             return ConductedRun(session, is_resumed=True)
         finally:
             lock.release()
@@ -166,6 +168,22 @@ class Conductor:
         finally:
             lock.release()
 
+    async def stop_workers(self, session: str, *, by: str) -> list[str]:
+        """Stop the workers of an interrupted run, and return their names. The next start of the run resumes them.
+
+        The stop does not count as a failed try.
+        """
+        plan, names = await load_plan(self._ledger, session), list[str]()
+        current: str | None = session
+        while plan is not None and current:
+            for worker in await self._workers.list_active(current, plan.project):
+                stopped = await self._workers.stop(worker, by=by)
+                body = {"worker": stopped.name, "runs": stopped.run.number}
+                await self._ledger.append(session, NewEvent(type=RUN_INTERRUPTED, body=body, actor=by))
+                names.append(stopped.name)
+            current = (await self._context.load_record(current)).suspended_by
+        return names
+
     async def _run_and_record_failure(self, session: str, plan: Plan) -> Record:
         try:
             return await self._run_session(session, plan, depth=0)
@@ -186,7 +204,7 @@ class Conductor:
             elif not record.activity:
                 check_can_start(await self._context.find_workflow(session, record))
                 # The inputs of a run are for its own workflow, not for those that it starts.
-                await self._exit_activity(session, record, plan.inputs if depth == 0 else {})
+                await self._exit_activity(session, record, plan.inputs if depth == 0 else {}, author=plan.inputs_by)
             elif is_segmented(await self._context.find_workflow(session, record), record):
                 await self._run_segments(session, record, plan)
             else:
@@ -267,9 +285,9 @@ class Conductor:
             case None:
                 await self._exit_activity(session, record, {})
 
-    async def _exit_activity(self, session: str, record: Record, variables: Mapping[str, Any]) -> None:
+    async def _exit_activity(self, session: str, record: Record, variables: Mapping[str, Any], *, author: str = "") -> None:
         """Follow the transition when no worker can correct a problem: a problem ends the run."""
-        problems = await self._follow_transition(session, record, None, variables)
+        problems = await self._follow_transition(session, record, None, variables, author=author)
         if not await self._context.has_moved(session, record):
             _require_none(problems, record)
 
@@ -286,13 +304,19 @@ class Conductor:
         return problems or await self._follow_transition(session, record, manifest.steps, manifest.variables)
 
     async def _follow_transition(
-        self, session: str, record: Record, steps: Sequence[StepReport] | None, variables: Mapping[str, Any]
+        self,
+        session: str,
+        record: Record,
+        steps: Sequence[StepReport] | None,
+        variables: Mapping[str, Any],
+        *,
+        author: str = "",
     ) -> Sequence[Text]:
         """Follow the first transition whose condition is true; return what prevents it."""
         workflow = await self._context.find_workflow(session, record)
         match choose_transition(workflow, self._context.with_variables(workflow, record, variables)):
             case ChosenTransition(to=target, claim=claim):
-                problems = await self._move(session, record, Move(target, claim, steps, None, variables))
+                problems = await self._move(session, record, Move(target, claim, steps, None, variables, author))
                 if record.activity and not problems:
                     self._context.report_progress("left", session, record, detail=target)
                 return problems

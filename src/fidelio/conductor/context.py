@@ -6,7 +6,7 @@ other processes change a session while the conductor waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,7 @@ from fidelio.workflows.session_definition import load_definition
 if TYPE_CHECKING:
     from fidelio.clock import Clock
     from fidelio.conductor.workers import Workers
-    from fidelio.definitions.models import Workflow
+    from fidelio.definitions.models import Step, Workflow
     from fidelio.orchestrator.record.model import AgentSession
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import WorkflowUnit
@@ -48,6 +48,7 @@ class ProgressEvent(msgspec.Struct, frozen=True, kw_only=True):
     request: str = ""
     elapsed_ms: int = 0
     cost_usd: float = 0.0
+    tokens: int = 0
 
 
 ProgressListener = Callable[[ProgressEvent], None]
@@ -104,7 +105,7 @@ class RunContext:
 
     def with_variables(self, workflow: Workflow, record: Record, variables: Mapping[str, Any]) -> Record:
         """The record as it will be after these variables are reported."""
-        drafts = draft_report(workflow, record, variables, CONDUCTOR, person=self.unit.policy.demands_person)
+        drafts = draft_report(workflow, record, variables, f"agent:{CONDUCTOR}", person=self.unit.policy.demands_person)
         return fold_drafts(record, drafts, self.clock())
 
     def worker_token(self, session: str, record: Record) -> str:
@@ -124,26 +125,29 @@ class RunContext:
         detail: Text = "",
         request: str = "",
         step: str | None = None,
+        steps: Sequence[str] = (),
     ) -> None:
+        """Report progress. `steps` are those that the worker carries out, if not all of the activity."""
         self._on_event(
             ProgressEvent(
                 kind=kind,
                 workflow=record.workflow,
                 session=session,
                 activity=record.activity,
-                step=self._find_step(session, record) if step is None else step,
+                step=self._find_step(session, record, steps) if step is None else step,
                 agent=agent,
                 detail=self._render(detail),
                 request=request,
                 elapsed_ms=self.clock() - self._started_at,
-                cost_usd=self.workers.cost_usd,
+                cost_usd=self.workers.usage.cost_usd,
+                tokens=self.workers.usage.input_tokens + self.workers.usage.output_tokens,
             )
         )
 
-    def _find_step(self, session: str, record: Record) -> str:
+    def _find_step(self, session: str, record: Record, steps: Sequence[str]) -> str:
         """The current step; empty if the definition was not needed yet."""
         workflow = self._workflows.get(session)
-        return find_current_step(workflow, record) if workflow is not None else ""
+        return find_current_step(workflow, record, steps) if workflow is not None else ""
 
 
 def find_position(record: Record) -> tuple[str, int, str, int]:
@@ -152,8 +156,12 @@ def find_position(record: Record) -> tuple[str, int, str, int]:
     return record.activity, record.visit, running.loop if running else "", running.iteration if running else 0
 
 
-def find_current_step(workflow: Workflow, record: Record) -> str:
-    """The worker's current step, guessed from its calls: that of its open checkpoint, or of the skill it loaded last."""
+def find_current_step(workflow: Workflow, record: Record, among: Sequence[str] = ()) -> str:
+    """The step at work, guessed from the worker's calls: that of its open checkpoint, or of the skill it loaded last.
+
+    Without such a call it is the first that is not done: those up to an answered checkpoint, or with a report, are. `among`
+    are the steps of the worker; none means all of the activity.
+    """
     activity = workflow.activity(record.activity)
     if activity is None:
         return ""
@@ -164,4 +172,14 @@ def find_current_step(workflow: Workflow, record: Record) -> str:
     if record.waiting is not None:
         checkpoint = record.waiting.checkpoint
         return next((step.id for step in steps if step.checkpoint == checkpoint), "")
-    return next((step.id for step in steps if step.skill and step.skill == record.skill), "")
+    open_steps = _list_open_steps([step for step in steps if not among or step.id in among], record)
+    loaded = next((step.id for step in open_steps if step.skill and step.skill == record.skill), "")
+    return loaded or next((step.id for step in open_steps), "")
+
+
+def _list_open_steps(steps: Sequence[Step], record: Record) -> Sequence[Step]:
+    """The steps after the last whose checkpoint was answered in this visit."""
+    here = [answer for answer in record.answers if (answer.activity, answer.visit) == (record.activity, record.visit)]
+    answered = {answer.checkpoint for answer in here}
+    last = max((at for at, step in enumerate(steps) if step.checkpoint in answered), default=-1)
+    return steps[last + 1 :]

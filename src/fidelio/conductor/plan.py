@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Parameters of a run. `tries` is how often a worker may fail to finish an activity.
 
     `caller` is the session of the agent that requested the run. The workers are its children: its depth limit applies to
-    them, and they are stopped with it.
+    them, and they are stopped with it. `inputs_by` is the person or agent that has chosen the inputs.
     """
 
     workflow: str
@@ -42,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inputs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     tries: int = DEFAULT_TRIES
     caller: str | None = None
+    inputs_by: str = ""
 
     def agent_for(self, activity: str) -> str:
         return self.activity_agents.get(activity, self.agent)
@@ -101,6 +102,11 @@ def parse_inputs(pairs: Sequence[str], workflow: Workflow) -> dict[str, Any]:
     return dict(_parse_value(*_split_pair(pair), types) for pair in pairs)
 
 
+def _encode_value(value: Any) -> str:
+    """A value as a person would type it in JSON, cut to a line."""
+    return f"{msgspec.json.encode(value).decode():.200}"
+
+
 def _split_pair(pair: str) -> tuple[str, str]:
     name, equals, value = pair.partition("=")
     if not name or not equals:
@@ -121,7 +127,7 @@ def _parse_value(name: str, text: str, types: Mapping[str, str]) -> tuple[str, A
 
 
 DOCUMENT_SPACE = "conductor"
-RUN_STARTED, RUN_FAILED = "conductor.begun", "conductor.failed"
+RUN_STARTED, RUN_FAILED, RUN_INTERRUPTED = "conductor.begun", "conductor.failed", "conductor.interrupted"
 # Both name a worker and its run: its report is recorded; the answers of people since then are sent to the worker.
 REPORT_RECORDED, ANSWERS_DELIVERED = "conductor.taken", "conductor.told"
 
@@ -135,16 +141,19 @@ async def save_plan(ledger: Ledger, session: str, plan: Plan) -> None:
     await ledger.commit(Change(session=session, events=(event,), documents=(newest,)))
 
 
-async def update_plan(ledger: Ledger, session: str, requested: Plan) -> None:
+async def update_plan(ledger: Ledger, session: str, requested: Plan, variables: Mapping[str, Any]) -> None:
     """Apply the options of a later start to a run. Options left at their default keep the stored value; the caller changes."""
     stored = await load_plan(ledger, session)
     if stored is None:
         return
-    if requested.inputs and requested.inputs != stored.inputs:
-        raise UsageProblem(
-            f"{requested.workflow} has started already, and inputs can only be given at its start.",
-            remedy="Leave them out to continue, or start another run with --new (new: true).",
-        )
+    known = {**variables, **stored.inputs}
+    for name, value in requested.inputs.items():
+        if name not in known or value != known[name]:
+            has = f"{name} has the value {_encode_value(known[name])}" if name in known else f"{name} has no value"
+            raise UsageProblem(
+                f"{requested.workflow} has started already, and inputs can only be given at its start. In this run {has}.",
+                remedy="Leave the input out to continue the run, or start another run with --new (new: true).",
+            )
     updated = replace(
         stored,
         agent=stored.agent if requested.agent == DEFAULT_WORKER else requested.agent,
@@ -175,8 +184,8 @@ async def find_unfinished_run(ledger: Ledger, project: str, workflow: str) -> st
 
 
 async def count_forgiven_runs(ledger: Ledger, session: str, worker: str) -> int:
-    """How many runs of a worker no longer count as tries: those before the workflow run failed and was started again."""
-    failures = await all_events(ledger, session, types=(RUN_FAILED,))
+    """How many runs of a worker no longer count as tries: those before the run failed or was interrupted, and was continued."""
+    failures = await all_events(ledger, session, types=(RUN_FAILED, RUN_INTERRUPTED))
     return max((int(event.body.get("runs", 0)) for event in failures if event.body.get("worker") == worker), default=0)
 
 

@@ -103,7 +103,7 @@ def validate_report(
 ) -> AcceptedReport | RejectedReport:
     """Check a report against its segment, and draft its events."""
     steps = [entry for entry in manifest.steps if entry.step_id not in _completed_steps(record)]
-    drafts = draft_report(workflow, record, manifest.variables, agent, person=context.demands_person)
+    drafts = draft_report(workflow, record, manifest.variables, f"agent:{agent}", person=context.demands_person)
     informed = fold_drafts(record, drafts, context.now)
     problems = [
         *(problem.sentence for problem in check_report(workflow, record, manifest.variables, person=context.demands_person)),

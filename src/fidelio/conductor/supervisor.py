@@ -54,7 +54,7 @@ class WorkerSupervisor:
         worker = await workers.find(session, record, plan.project, segment.key)
         worker = worker or await self._start_worker(session, record, plan, segment)
         try:
-            worker = await self._wait_until_ended(session, worker)
+            worker = await self._wait_until_ended(session, worker, segment)
         except AgentSessionNotFound:
             # The agent session was deleted; the next attempt does not find it and starts another.
             return None
@@ -97,7 +97,7 @@ class WorkerSupervisor:
         prompt = prompts.build_first_prompt(workflow, activity, context.worker_token(session, record), lines)
         return await context.workers.start(session, record, plan, prompt, segment.key)
 
-    async def _wait_until_ended(self, session: str, worker: AgentSession) -> AgentSession:
+    async def _wait_until_ended(self, session: str, worker: AgentSession, segment: ActivitySegment) -> AgentSession:
         """Wait for the worker's run to end; report its activity and its open request whenever they change."""
         reported_activity = ""
         while worker.run.is_active:
@@ -109,7 +109,9 @@ class WorkerSupervisor:
             self._report_request(session, now, worker, request)
             if worker.run.last_activity not in ("", reported_activity) and not request:
                 reported_activity = worker.run.last_activity
-                self._context.report_progress("working", session, now, agent=worker.blueprint, detail=reported_activity)
+                self._context.report_progress(
+                    "working", session, now, agent=worker.blueprint, detail=reported_activity, steps=segment.step_ids
+                )
             await self._apply_default(session, now)
             worker = await self._context.workers.wait(worker, POLL_SECONDS)
         return worker
@@ -168,7 +170,7 @@ class WorkerSupervisor:
         if answers:
             body = {"worker": worker.name, "run": worker.run.number}
             await context.ledger.append(session, NewEvent(type=ANSWERS_DELIVERED, body=body, actor=CONDUCTOR))
-        context.report_progress("resumed", session, record, agent=worker.blueprint)
+        context.report_progress("resumed", session, record, agent=worker.blueprint, steps=segment.step_ids)
         prompt = prompts.build_next_prompt(answers, problems, context.worker_token(session, record), segment)
         await context.workers.resume(worker, prompt)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
-from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.record.model import ACTIVE_STATES, StartAgent, Usage
 from fidelio.orchestrator.record.rules import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
 
 SERVER_NAME = "fidelio"
+# Agents of a project that are active at once; admission allows far fewer.
+_MOST_ACTIVE = 200
 
 
 class Workers:
@@ -26,12 +28,12 @@ class Workers:
     def __init__(self, agents: AgentService, server: McpServer) -> None:
         self._agents = agents
         self._server = server
-        self._costs: dict[tuple[str, int], float] = {}
+        self._usages: dict[tuple[str, int], Usage] = {}
 
     @property
-    def cost_usd(self) -> float:
-        """The cost of all runs that this object has seen."""
-        return sum(self._costs.values())
+    def usage(self) -> Usage:
+        """What all runs that this object has seen have used."""
+        return sum(self._usages.values(), Usage())
 
     def build_name(self, session: str, record: Record, segment: str = "") -> str:
         """The name of a worker. It depends only on the visit and the segment, so that another process finds the same worker."""
@@ -53,7 +55,7 @@ class Workers:
         except AgentSessionNotFound:
             return None
         for run in await self.runs(worker):
-            self._costs[worker.id, run.number] = run.usage.cost_usd
+            self._usages[worker.id, run.number] = run.usage
         return worker
 
     async def start(self, session: str, record: Record, plan: Plan, prompt: str, segment: str = "") -> AgentSession:
@@ -76,7 +78,7 @@ class Workers:
     async def wait(self, worker: AgentSession, seconds: float) -> AgentSession:
         await self._agents.wait([worker.id], mode="all", seconds=seconds)
         current = await self._agents.find(worker.id)
-        self._costs[current.id, current.run.number] = current.run.usage.cost_usd
+        self._usages[current.id, current.run.number] = current.run.usage
         return current
 
     async def resume(self, worker: AgentSession, prompt: str) -> None:
@@ -86,8 +88,16 @@ class Workers:
             # A person or agent resumed it first. The supervisor looks at it again when that run has ended.
             return
 
-    async def stop(self, worker: AgentSession) -> AgentSession:
-        return await self._agents.stop(worker.id, by="conductor")
+    async def stop(self, worker: AgentSession, *, by: str = "conductor") -> AgentSession:
+        return await self._agents.stop(worker.id, by=by)
+
+    async def list_active(self, session: str, project: str) -> list[AgentSession]:
+        """The workers of a workflow session whose runs have not ended."""
+        found: list[AgentSession] = []
+        for state in sorted(ACTIVE_STATES):
+            page = await self._agents.list(project, status=state, limit=_MOST_ACTIVE)
+            found += [worker for worker in page.items if worker.name.startswith(f"{session}-")]
+        return found
 
     async def result(self, worker: AgentSession) -> RunResult:
         return await self._agents.result(worker.id)

@@ -105,12 +105,12 @@ def find_contradictions(
 
 
 def draft_report(
-    workflow: Workflow, record: Record, reported: Mapping[str, Any], agent: str, *, person: bool = False
+    workflow: Workflow, record: Record, reported: Mapping[str, Any], author: str, *, person: bool = False
 ) -> list[EventDraft]:
-    """The event that records an agent's report, if it reports anything. Values that an answer has settled are not changed."""
+    """The event that records what `author` reports, if anything. Values that an answer has settled are not changed."""
     if not reported:
         return []
-    body: dict[str, Any] = {"variables": {}, "by": f"agent:{agent}"}
+    body: dict[str, Any] = {"variables": {}, "by": author}
     for name, value in reported.items():
         part = "not_taken" if _find_contradicting_checkpoint(workflow, record, name, value, person=person) else "variables"
         body.setdefault(part, {})[name] = value

@@ -64,6 +64,10 @@ class Inbox:
         """Read a page of requests, of a session or of all; `state` None selects all states."""
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
+    def iterate(self, *, session: str | None = None, state: RequestState | None = "open") -> AsyncIterator[Request]:
+        """Iterate over all requests, oldest first."""
+        return all_pages(partial(self._ledger.requests, session=session, state=state))
+
     async def find(self, request: str) -> Request:
         """The request with this id; raises `RequestNotFound`."""
         return await self._ledger.request(request)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 NARROWEST = 20
 MAX_LINES = 12
 MAX_NAME = 60
+# Columns between the cells of a table, the width below which a cell is not reduced, and the lines that a cell may have.
+_CELL_GAP, _SMALLEST_CELL, _CELL_LINES = 2, 8, 3
 GUTTER, ASCII_GUTTER = "│ ", "| "
 # More marks on one letter reach into the lines above and below it.
 _MAX_MARKS = 4
@@ -94,7 +96,56 @@ class Layout(msgspec.Struct, frozen=True):
 
     def shorten(self, text: str, width: int) -> str:
         """Put a text on a single line of at most `width` columns."""
-        return shorten(self._encode(escape_line(text)), width, "…" if is_utf8(self.encoding) else "...")
+        return shorten(self._encode(escape_line(text)), width, self._ellipsis)
+
+    def format_table(self, rows: Sequence[Mapping[str, str]], columns: Sequence[str], flexible: Sequence[str]) -> Iterator[str]:
+        """Yield the lines of a table of escaped texts, with a header. Cells of `flexible` columns are wrapped where needed.
+
+        If that does not suffice, each row becomes a block: the first cell, and below it a line for each other cell.
+        """
+        wanted = {name: max([len(name), *(measure(self._encode(row[name])) for row in rows)]) for name in columns}
+        widths = _fit_columns(wanted, flexible, self._columns)
+        if sum(widths.values()) + _CELL_GAP * (len(widths) - 1) > self._columns:
+            yield from self._format_blocks(rows, columns)
+            return
+        for row in ({name: name.upper() for name in columns}, *rows):
+            cells = {name: self._fit_cell(row[name], widths[name]) for name in columns}
+            for at in range(max(map(len, cells.values()))):
+                parts = (pad(lines[at] if at < len(lines) else "", widths[name]) for name, lines in cells.items())
+                yield (" " * _CELL_GAP).join(parts).rstrip()
+
+    def _fit_cell(self, text: str, width: int) -> list[str]:
+        """The lines of a cell, wrapped at spaces. A word that is too long, such as a path, loses its middle."""
+        if measure(self._encode(text)) <= width:
+            return [self._encode(text)]
+        # A line that continues a cell may be the first of its row, so it is behind the gutter, as all foreign text is.
+        inner = width - len(self.gutter)
+        words = (self._shorten_middle(word, inner) for word in self._encode(text).split(" "))
+        first, *rest = _wrap(" ".join(words), inner)
+        lines = [first, *(f"{self.gutter}{line}" for line in rest)]
+        if len(lines) <= _CELL_LINES:
+            return lines
+        last = lines[_CELL_LINES - 1] + self._ellipsis
+        return [*lines[: _CELL_LINES - 1], last if measure(last) <= width else self.shorten(last, width)]
+
+    def _shorten_middle(self, word: str, width: int) -> str:
+        if measure(word) <= width:
+            return word
+        ellipsis = self._ellipsis
+        start, end = _split_columns(word, (width - len(ellipsis)) // 2)[0], word[-((width - len(ellipsis)) // 2) :]
+        return start + ellipsis + end if measure(start + ellipsis + end) <= width else self.shorten(word, width)
+
+    def _format_blocks(self, rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> Iterator[str]:
+        first, *others = columns
+        margin = max(map(len, others), default=0)
+        for row in rows:
+            yield from self.wrap_line(row[first])
+            for name in others:
+                yield from self.wrap_line(f"{pad(name, margin)}  {row[name]}", "  ")
+
+    @property
+    def _ellipsis(self) -> str:
+        return "…" if is_utf8(self.encoding) else "..."
 
     def _wrap_paragraphs(self, text: str, width: int) -> Iterator[str]:
         is_empty = True
@@ -115,6 +166,16 @@ class Layout(msgspec.Struct, frozen=True):
     def _encode(self, text: str) -> str:
         # Escapes take more columns than the characters, so they must be there before the text is wrapped.
         return text if is_utf8(self.encoding) else text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+
+
+def _fit_columns(widths: dict[str, int], flexible: Sequence[str], available: int) -> dict[str, int]:
+    """Reduce the widest of the flexible columns until all columns fit or none can be reduced further."""
+    fitted = dict(widths)
+    excess = sum(fitted.values()) + _CELL_GAP * (len(fitted) - 1) - available
+    for _ in range(excess):
+        widest = max(flexible, key=fitted.__getitem__)
+        fitted[widest] = max(fitted[widest] - 1, min(widths[widest], _SMALLEST_CELL))
+    return fitted
 
 
 def is_utf8(encoding: str) -> bool:

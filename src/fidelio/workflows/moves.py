@@ -48,13 +48,14 @@ from fidelio.workflows.unit_of_work import (
 
 
 class Move(msgspec.Struct, frozen=True):
-    """The input of `next_activity`."""
+    """The input of `next_activity`. `author` has set the variables, if it is not the calling agent."""
 
     to: str
     claim: str | None = None
     steps: Sequence[StepReport] | None = None
     activities: Sequence[ActivityReport] | None = None
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    author: str = ""
 
 
 class MoveResult(msgspec.Struct, frozen=True):
@@ -143,7 +144,7 @@ class MoveService:
         activity = None if ends else find_activity(self._unit, definition, move.to)
         # The library accepts variants of an id. The record must hold the canonical one, or later comparisons would fail.
         move = replace(move, to=activity.id) if activity is not None and activity.id != move.to else move
-        report = self._unit.draft_report(definition.workflow, call, move.variables)
+        report = self._unit.draft_report(definition.workflow, call, move.variables, author=move.author)
         if move.steps and move.to != call.record.activity:
             report += draft_reported_steps(definition.workflow, fold_drafts(call.record, report, 0), move.steps)
         reported = fold_drafts(call.record, report, self._unit.clock())

@@ -158,9 +158,12 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         policy = self.policy
         return AnswerContext(self.clock(), demands_person=policy.demands_person, min_response_ms=policy.min_response_ms)
 
-    def draft_report(self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any]) -> list[EventDraft]:
-        """Draft the events that record the variables which an agent reports."""
-        return draft_report(workflow, call.record, variables, call.agent, person=self.policy.demands_person)
+    def draft_report(
+        self, workflow: Workflow, call: WorkflowCall, variables: Mapping[str, Any], *, author: str = ""
+    ) -> list[EventDraft]:
+        """Draft the events that record the variables which an agent reports, or `author` for it."""
+        author = author or f"agent:{call.agent}"
+        return draft_report(workflow, call.record, variables, author, person=self.policy.demands_person)
 
     def check_report(
         self, workflow: Workflow, record: Record, variables: Mapping[str, Any], problems: Iterable[Problem]

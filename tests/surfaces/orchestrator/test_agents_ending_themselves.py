@@ -64,8 +64,8 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
     agents("start", "other", "Hello.", "-b", "slow", "--detach")
     monkeypatch.setenv(AGENT_MARKER, f"{json.loads(agents('status', 'task', '--json'))['session_id']}.1")
 
-    for command in ("stop", "delete"):
-        assert "Session task makes this call itself" in agents(command, "task", code=2)
+    for command in (("stop",), ("delete", "--yes")):
+        assert "Session task makes this call itself" in agents(*command, "task", code=2)
     done = agents("delete", "--all", "--yes")
     gate.touch()
 
@@ -76,7 +76,7 @@ def test_an_agent_at_the_command_line_cannot_end_itself_either(tmp_path: Path, m
 async def test_the_workers_of_a_workflow_at_the_command_line_are_of_the_agent_that_runs_it(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3}
+    wanted = {"workflow": "hello", "agent": "echo", "pairs": (), "inputs": (), "tries": 3, "detach": False}
     async with Application(settings, with_bundled=True) as app:
         service = await app.agents(host=False)
         task = await service.start(StartAgent(name="task", prompt="Hello.", blueprint="echo", project=str(project)))

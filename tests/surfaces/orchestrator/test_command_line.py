@@ -47,11 +47,11 @@ def test_a_session_is_started_resumed_read_and_deleted(agents: Shell) -> None:
     assert "echo" in agents("blueprints")
     assert agents("start", "one", "Hello.", "-b", "echo") == "Hello.\n"
     assert agents("resume", "one", "-", text="From a pipe.") == "From a pipe.\n"
-    assert json.loads(agents("list", "--json"))["sessions"][0]["name"] == "one"
+    assert json.loads(agents("list", "--json"))["items"][0]["name"] == "one"
     assert agents("result", "one", "--run", "1") == "Hello.\n"
     assert json.loads(agents("status", "one", "--json"))["status"] == "finished"
-    assert "run.succeeded" in agents("events", "one")
-    assert "one is deleted." in agents("delete", "one")
+    assert "succeeded after" in agents("events", "one")
+    assert "one is deleted." in agents("delete", "--yes", "one")
     assert "No agent sessions." in agents("list")
 
 
@@ -60,14 +60,14 @@ def test_a_session_is_started_resumed_read_and_deleted(agents: Shell) -> None:
 def test_a_session_whose_name_looks_like_an_option_is_reached_behind_two_hyphens(agents: Shell, name: str) -> None:
     assert agents("start", "-b", "echo", "--", name, "Hello.") == "Hello.\n"
     assert agents("resume", "--", name, "Again.") == "Again.\n"
-    assert json.loads(agents("list", "--json"))["sessions"][0]["name"] == name
+    assert json.loads(agents("list", "--json"))["items"][0]["name"] == name
     assert agents("result", "--run", "1", "--", name) == "Hello.\n"
     assert json.loads(agents("status", "--json", "--", name))["session_name"] == name
-    assert "run.succeeded" in agents("events", "--", name)
+    assert "succeeded after" in agents("events", "--", name)
     assert "succeeded" in agents("wait", "--timeout", "50", "--", name)
     agents("send", "--", name, "More.")
     agents("stop", "--", name)
-    assert f"{name} is deleted." in agents("delete", "--", name)
+    assert f"{name} is deleted." in agents("delete", "--yes", "--", name)
 
 
 @proves("cli.hyphen-names")
@@ -76,7 +76,7 @@ def test_the_printed_command_works_for_such_a_name(agents: Shell) -> None:
     command = shlex.split(printed.partition("Watch it with: ")[2])
     watched = agents(*command[command.index("agents") + 1 :])
 
-    assert "run.succeeded" in watched
+    assert "succeeded after" in watched
 
 
 @proves("cli.hyphen-names")
@@ -120,7 +120,7 @@ def test_an_agent_at_the_command_line_starts_children(agents: Shell, monkeypatch
     gate = agents.project / "gate"
     agents.script("slow", [{"pause": {"until": str(gate), "seconds": 50}}, {"result": "Done."}])
     agents("start", "parent", "Hello.", "-b", "slow", "--detach")
-    parent = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
+    parent = json.loads(agents("list", "--json"))["items"][0]["session_id"]
     monkeypatch.setenv("FIDELIO_AGENT", f"{parent}.1")
     agents("start", "child", "Hello.", "-b", "echo", "--detach")
     gate.touch()
@@ -179,6 +179,6 @@ def test_the_record_says_who_gave_an_agent_more_to_do(agents: Shell) -> None:
     agents("send", "one", "And again.")
     agents("wait", "one", "--timeout", "40")
     environ = {**os.environ, "FIDELIO_HOME": str(agents.home)}
-    session = json.loads(agents("list", "--json"))["sessions"][0]["session_id"]
+    session = json.loads(agents("list", "--json"))["items"][0]["session_id"]
     told = run_fidelio(["events", session, "--type", "run.queued", "--json"], environ=environ, directory=agents.project)
     assert told.stdout.count('"actor": "cli"') == 2

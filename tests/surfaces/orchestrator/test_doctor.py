@@ -34,7 +34,7 @@ async def test_queued_agents_without_a_host_are_reported(fidelio: Fidelio, setti
         lock = host_lock(settings.home)
         assert lock.acquire()
         hosted = agents_check(fidelio)
-        listed = json.loads(fidelio("agents", "list", "--json").stdout)["sessions"]
+        listed = json.loads(fidelio("agents", "list", "--json").stdout)["items"]
         printed = [fidelio("agents", *words).stdout for words in (("list",), ("status", "task", "--project", str(project)))]
         lock.release()
         async with AgentHost(service.context):

@@ -25,7 +25,7 @@ DEMO = ("chat", "--model", "scripted:demo", "--new")
 
 
 def events(fidelio: RunFidelio, *types: str, session: str = "default") -> list[dict[str, Any]]:
-    listed = json.loads(fidelio("runtime", "sessions", "--json").stdout)["sessions"]
+    listed = json.loads(fidelio("runtime", "sessions", "--json").stdout)["items"]
     options = [word for type_ in types for word in ("--type", type_)]
     done = fidelio("events", listed[0]["sessionId"], "--json", *options)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -69,7 +69,7 @@ def test_an_empty_answer_leaves_the_request_open_and_says_how_to_answer_later(fi
 
     assert "It stays open" in done.stdout
     assert "answer r_" in done.stdout
-    assert json.loads(fidelio("inbox", "--json").stdout)["requests"][0]["state"] == "open"
+    assert json.loads(fidelio("inbox", "--json").stdout)["items"][0]["state"] == "open"
 
 
 @proves("runtime-cli.chat")

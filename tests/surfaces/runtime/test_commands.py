@@ -225,7 +225,7 @@ def test_an_interrupt_withdraws_the_request_and_goes_on_with_what_is_said(fideli
     assert done.returncode == 0, done.stderr
     assert '! shell_run "wc -c' in followed.stdout
     assert "│ I was not allowed to count the bytes." in followed.stdout
-    assert json.loads(fidelio("inbox", "--json").stdout)["requests"] == []
+    assert json.loads(fidelio("inbox", "--json").stdout)["items"] == []
 
 
 @proves("runtime-cli.follow")
@@ -266,11 +266,11 @@ def test_sessions_are_listed_archived_and_ended(fidelio: RunFidelio) -> None:
     ended = fidelio("runtime", "end", first)
     refused = fidelio("runtime", "send", second, "More")
 
-    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [second, first]
+    assert [word for word in listed.stdout.split() if word.startswith("s_")] == [second, first]
     assert "The second" in listed.stdout
     assert archived.returncode == ended.returncode == 0, archived.stderr + ended.stderr
-    assert run_json(fidelio, "runtime", "sessions") == {"sessions": []}
-    assert len(run_json(fidelio, "runtime", "sessions", "--all")["sessions"]) == 2
+    assert run_json(fidelio, "runtime", "sessions") == {"items": [], "next": None}
+    assert len(run_json(fidelio, "runtime", "sessions", "--all")["items"]) == 2
     assert "is archived" in refused.stderr
     assert "No sessions in this project." in fidelio("runtime", "sessions").stdout
 
@@ -283,7 +283,7 @@ def test_an_outcome_is_defined_by_options_or_a_file_and_decided_by_a_person(fide
     by_options = fidelio("runtime", "outcome", "define", "default", "--title", "Tests pass", "--check", "make test")
     by_file = fidelio("runtime", "outcome", "define", "default", "goal.yaml")
     neither = fidelio("runtime", "outcome", "define", "default")
-    shown = run_json(fidelio, "runtime", "outcome", "show", "default")["outcomes"]
+    shown = run_json(fidelio, "runtime", "outcome", "show", "default")["items"]
     several = fidelio("runtime", "outcome", "decide", "default", "pass")
     decided = fidelio("runtime", "outcome", "decide", "default", "pass", "--outcome", shown[0]["id"], "--note", "Looked at it")
 

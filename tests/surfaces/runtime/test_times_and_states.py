@@ -36,7 +36,7 @@ def test_a_person_schedules_wakes_lists_them_and_ends_them(fidelio: RunFidelio) 
     assert "schedule daily: every 1d, next at" in status
     assert [done.returncode for done in (*wrong, again)] == [2, 2, 2]
     assert "has no schedule" in again.stderr
-    assert run_json(fidelio, "runtime", "schedule", "list", "default") == {"schedules": []}
+    assert run_json(fidelio, "runtime", "schedule", "list", "default") == {"items": [], "next": None}
 
 
 @proves("runtime-cli.snapshots")
@@ -45,7 +45,7 @@ def test_earlier_states_of_the_workspace_are_listed_compared_and_restored(fideli
     fidelio("runtime", "confirm", "default")
     fidelio("runtime", "follow", "default", "--until-rest")
 
-    (snapshot,) = run_json(fidelio, "runtime", "snapshots", "list", "default")["snapshots"]
+    (snapshot,) = run_json(fidelio, "runtime", "snapshots", "list", "default")["items"]
     (workspace,) = (home / "sandboxes").glob("*/workspace")
     (workspace / "new.txt").write_text("new")
     diff = fidelio("runtime", "snapshots", "diff", "default", snapshot["snapshotId"])

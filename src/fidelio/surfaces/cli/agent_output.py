@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import click
 
-from fidelio.clock import format_iso
+from fidelio.clock import format_iso, format_local, now_ms
 from fidelio.errors import ExecutorFailure, Text
 from fidelio.ledger.model import Event, Request
-from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.context import (
@@ -25,6 +25,7 @@ from fidelio.surfaces.cli.context import (
     shorten,
     terminal_width,
 )
+from fidelio.surfaces.cli.event_words import describe_agent_event, describe_usage, format_duration
 from fidelio.surfaces.views import status_json
 
 _MAX_PATH = 200
@@ -39,12 +40,10 @@ def print_remains(deleted: DeletionResult) -> None:
         print_line(f"Session {quote_name(name)} was not deleted: this command is part of its work.")
 
 
-async def print_result(
-    service: AgentService, name: str, project: str | None = None, run: int | None = None, *, as_json: bool
-) -> None:
+async def print_result(service: AgentService, session: str, run: int | None = None, *, as_json: bool) -> None:
     """Print the result of a run. If the run failed, print the text that the agent had produced, then raise the error."""
     try:
-        found = await service.result(name, project, run=None if run is None else str(run))
+        found = await service.result(session, run=None if run is None else str(run))
     except ExecutorFailure as failure:
         if failure.partial:
             _print_text(failure.partial)
@@ -75,8 +74,7 @@ def session_row(session: AgentSession) -> dict[str, str]:
         "name": session.name,
         "state": session.run.state,
         "blueprint": session.blueprint or "-",
-        "runs": str(session.run.number),
-        "changed": format_iso(session.updated_at)[:19].replace("T", " "),
+        "changed": format_local(session.updated_at, seconds=False),
         "project": session.project,
     }
 
@@ -91,7 +89,17 @@ def print_session(
         return
     reason = f" ({quote_name(session.run.reason)})" if session.run.reason else ""
     print_line(f"{quote_name(session.name)}  {session.run.state}{reason}")
-    for key in ("detail", "last_activity", "queued_messages", "waits_because", "changes", "usage"):
+    run = session.run
+    for title, fact in {
+        "run": f"{run.number}, {_describe_time(run)}",
+        "blueprint": quote_name(session.blueprint) if session.blueprint else "",
+        "used": describe_usage(body["usage"]) if "usage" in body else "",
+        "tool calls": str(run.tool_calls or ""),
+        "messages": f"{session.queued_messages} wait for the next turn" if session.queued_messages else "",
+    }.items():
+        if fact:
+            print_line(f"{title}: {fact}", "  ")
+    for key in ("detail", "last_activity", "waits_because", "changes"):
         if key in body:
             print_line(f"{key.replace('_', ' ')}:", "  ")
             print_quote(str(body[key]), "  ")
@@ -104,12 +112,19 @@ def print_session(
         click.echo(f"    Answer with: {cli.program} answer {request.id} {'OPTION' if request.options else '--text TEXT'}")
 
 
+def _describe_time(run: Run) -> str:
+    """When the run began and how long it has taken."""
+    began = run.started_at
+    if began is None:
+        return f"queued {format_local(run.queued_at)}" if run.queued_at else "not begun"
+    end = run.ended_at if run.ended_at is not None else now_ms()
+    return f"began {format_local(began)}, {'took' if run.ended_at is not None else 'for'} {format_duration(end - began)}"
+
+
 def print_event(event: Event, *, as_json: bool) -> None:
     """Print an event of an agent session as a line."""
     if as_json:
         click.echo(json_text({"seq": event.seq, "type": event.type, "time": format_iso(event.time), "body": event.body}))
         return
-    body = {key: value for key, value in event.body.items() if key != "run"}
-    content = body.get("text") or body.get("detail") or body.get("tool") or ", ".join(f"{k}={v}" for k, v in body.items())
-    start = f"{event.seq:>5}  {format_iso(event.time)[11:19]}  {event.type:<18} "
-    print_line(start + shorten(str(content), max(20, terminal_width() - len(start))))
+    start = f"{event.seq:>5}  {format_local(event.time)}  "
+    print_line(start + shorten(describe_agent_event(event), max(20, terminal_width() - len(start))))

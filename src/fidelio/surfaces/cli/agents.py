@@ -10,26 +10,29 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from fidelio.errors import AgentSessionNotFound, Command, UsageProblem
+from fidelio.app.application import Application
+from fidelio.errors import AgentSessionNotFound, UsageProblem
 from fidelio.orchestrator.blueprints.model import effective_mode
 from fidelio.orchestrator.record.model import AgentSession, StartAgent
+from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.orchestrator.service.wait import WaitMode
 from fidelio.surfaces.cli.agent_output import (
-    describe_progress,
     print_event,
     print_remains,
     print_result,
     print_session,
     session_row,
 )
+from fidelio.surfaces.cli.agent_watch import follow_start, print_detached
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     calling_actor,
     calling_session,
     escape_line,
     json_option,
-    name_argument,
+    print_items,
     print_json,
     print_line,
     print_table,
@@ -38,13 +41,14 @@ from fidelio.surfaces.cli.context import (
     run_async,
     with_cli_context,
 )
+from fidelio.surfaces.cli.references import AGENT, BLUEPRINT, find_agent
 from fidelio.surfaces.views import blueprints_json, sessions_json
 
 POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
 
 
-@click.group("agents")
+@click.group("agents", cls=CommandGroup)
 def agents_command() -> None:
     """Start, watch, resume and stop agents."""
 
@@ -54,6 +58,18 @@ project_option = click.option(
     metavar="DIR",
     help="The project of the session (default: the working directory, else any project with a session of that name).",
 )
+
+
+def confirm_deletion(question: str) -> None:
+    """Ask on standard input. Where nobody answers nothing is deleted, and the error names --yes."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as error:
+        if sys.stdin.isatty():
+            raise
+        raise UsageProblem(
+            "Nothing was deleted: it was not confirmed.", remedy="Pass --yes to delete without asking."
+        ) from error
 
 
 def _resolve_project(project: str | None) -> str | None:
@@ -72,7 +88,8 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
     """List the blueprints that agents can be started from."""
     listing = cli.open().blueprints().list(resolve_project(project))
     if as_json:
-        print_json(blueprints_json(listing))
+        body = blueprints_json(listing)
+        print_items(body.pop("agents"), body.pop("next_cursor", None), **body)
         return
     rows = [
         {
@@ -104,13 +121,12 @@ async def list_sessions(
         total = await service.count(_resolve_project(project), status=state)
         waiting = {name: cli.render(why) for name, why in (await service.explain_waiting(page.items)).items()}
     if as_json:
-        print_json(sessions_json(page.items, page.next, total, waiting))
+        body = sessions_json(page.items, page.next, total, waiting)
+        print_items(body.pop("sessions"), body.pop("next_cursor", None), **body)
     elif not page.items:
         click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
-        print_table(
-            [session_row(session) for session in page.items], ["name", "state", "blueprint", "runs", "changed", "project"]
-        )
+        print_table([session_row(session) for session in page.items], ["name", "state", "blueprint", "changed", "project"])
         for session in (item for item in page.items if item.id in waiting):
             print_line(f"Session {quote_name(session.name)} waits: {escape_line(waiting[session.id])}")
         if page.next:
@@ -120,7 +136,7 @@ async def list_sessions(
 @agents_command.command("start")
 @click.argument("name")
 @click.argument("prompt", callback=_read_text)
-@click.option("--blueprint", "-b", help="The blueprint to start from; `fidelio agents blueprints` lists them.")
+@click.option("--blueprint", "-b", type=BLUEPRINT, help="The blueprint to start from; `fidelio agents blueprints` lists them.")
 @click.option("--executor", help="The executor, if the blueprint names none; `fidelio doctor` lists those that work here.")
 @click.option("--model", help="The model, instead of the blueprint's.")
 @click.option("--worktree", is_flag=True, help="Let the agent work in its own git worktree.")
@@ -135,13 +151,14 @@ async def start(
     more["worktree"] = more["worktree"] or None
     parameters = StartAgent(name=name, prompt=prompt, project=_resolve_project(project), **more)
 
-    async with cli.agents(host=not detach) as service:
+    async with cli.open(create=True) as application:
+        service = await application.agents(host=not detach)
         session = await service.start(replace(parameters, parent=await calling_session(service)))
-        return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
+        return await _follow_or_detach(cli, application, service, session, detach=detach, as_json=as_json)
 
 
 @agents_command.command("resume")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @click.argument("prompt", callback=_read_text)
 @click.option("--detach", is_flag=True, help="Return immediately; the agent works in the background.")
 @project_option
@@ -149,13 +166,15 @@ async def start(
 @with_cli_context
 async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
     """Continue the session NAME with a new PROMPT. The agent keeps its conversation."""
-    async with cli.agents(host=not detach) as service:
-        session = await service.resume(name, prompt, _resolve_project(project), by=await calling_actor(service))
-        return await _follow_start(cli, service, session, detach=detach, as_json=as_json)
+    async with cli.open(create=True) as application:
+        service = await application.agents(host=not detach)
+        found = await find_agent(service, name, _resolve_project(project))
+        session = await service.resume(found.id, prompt, by=await calling_actor(service))
+        return await _follow_or_detach(cli, application, service, session, detach=detach, as_json=as_json)
 
 
 @agents_command.command("send")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @click.argument("message", callback=_read_text)
 @project_option
 @json_option
@@ -163,25 +182,27 @@ async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project:
 async def send(cli: CliContext, name: str, message: str, project: str | None, as_json: bool) -> int:
     """Send MESSAGE to the session NAME. A busy agent gets it with its next turn."""
     async with cli.agents(host=False) as service:
-        session = await service.send(name, message, _resolve_project(project), by=await calling_actor(service))
-        return await _follow_start(cli, service, session, detach=True, as_json=as_json)
+        found = await find_agent(service, name, _resolve_project(project))
+        session = await service.send(found.id, message, by=await calling_actor(service))
+        print_detached(cli, session, as_json=as_json)
+        return 0
 
 
 @agents_command.command("status")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @project_option
 @json_option
 @with_cli_context
 async def status(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Show the state of the session NAME, and the questions that wait for you."""
     async with cli.agents() as service:
-        session = await service.find(name, _resolve_project(project))
+        session = await find_agent(service, name, _resolve_project(project))
         why = (await service.explain_waiting([session])).get(session.id, "")
         print_session(cli, session, as_json=as_json, requests=await service.questions(session), why=why)
 
 
 @agents_command.command("result")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @click.option("--run", type=click.IntRange(1), help="The result of this earlier run; 1 is the first.")
 @project_option
 @json_option
@@ -189,11 +210,12 @@ async def status(cli: CliContext, name: str, project: str | None, as_json: bool)
 async def result(cli: CliContext, name: str, run: int | None, project: str | None, as_json: bool) -> None:
     """Print the result of the session NAME."""
     async with cli.agents() as service:
-        await print_result(service, name, _resolve_project(project), run, as_json=as_json)
+        found = await find_agent(service, name, _resolve_project(project))
+        await print_result(service, found.id, run, as_json=as_json)
 
 
 @agents_command.command("wait")
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, type=AGENT, required=True)
 @click.option("--any", "any_", is_flag=True, help="Return when any of them has finished.")
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Wait at most this many seconds.")
 @project_option
@@ -209,7 +231,7 @@ async def wait(
 
     try:
         async with cli.agents() as service:
-            sessions = [await service.find(name, _resolve_project(project)) for name in names]
+            sessions = [await find_agent(service, name, _resolve_project(project)) for name in names]
             async with asyncio.timeout(timeout):
                 found = await _wait_finished(service, sessions, any_=any_)
             for session in found:
@@ -225,46 +247,58 @@ async def wait(
 
 
 @agents_command.command("stop")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @project_option
 @json_option
 @with_cli_context
 async def stop(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:
     """Stop the agent of the session NAME and all processes that it has started."""
     async with cli.agents() as service:
-        stopped = await service.stop(name, _resolve_project(project), by=await calling_actor(service))
+        found = await find_agent(service, name, _resolve_project(project))
+        stopped = await service.stop(found.id, by=await calling_actor(service))
         print_session(cli, stopped, as_json=as_json)
 
 
 @agents_command.command("delete")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, type=AGENT)
 @click.option("--all", "everything", is_flag=True, help="Delete all sessions, or with --project all of that project.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @project_option
+@json_option
 @with_cli_context
-def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool, project: str | None) -> None:
-    """Stop the sessions NAMES and delete them for good. Their names can be used again."""
+def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool, project: str | None, as_json: bool) -> None:
+    """Stop the sessions NAMES and delete them for good, after a question. Their names can be used again."""
     if bool(names) == everything:
         raise UsageProblem("delete needs session names or --all, and not both.", remedy="Name sessions, or pass --all.")
-    if everything and not yes:
-        click.confirm(f"Delete all agent sessions{' of ' + project if project else ''} for good?", abort=True)
+    if not yes:
+        what = f"all agent sessions{' of ' + project if project else ''}" if everything else ", ".join(map(quote_name, names))
+        confirm_deletion(f"Delete {what} for good?")
+    run_async(_delete(cli, names, _resolve_project(project), as_json=as_json))
 
-    async def work() -> None:
-        async with cli.agents() as service:
-            if everything:
-                deleted = await service.delete_all(_resolve_project(project), by=await calling_actor(service))
-                click.echo("All sessions removed" if deleted else "No sessions to remove")
-                print_remains(deleted)
-            for name in names:
-                deleted = await service.delete(name, _resolve_project(project), by=await calling_actor(service))
-                print_line(f"{quote_name(name)} is deleted.")
-                print_remains(deleted)
 
-    run_async(work())
+async def _delete(cli: CliContext, names: tuple[str, ...], project: str | None, *, as_json: bool) -> None:
+    results: list[DeletionResult] = []
+    async with cli.agents() as service:
+        by = await calling_actor(service)
+        if not names:
+            results.append(await service.delete_all(project, by=by))
+            sentences = ["All sessions removed" if results[0] else "No sessions to remove"]
+        else:
+            found = [await find_agent(service, name, project) for name in names]
+            results += [await service.delete(session.id, by=by) for session in found]
+            sentences = [f"{quote_name(session.name)} is deleted." for session in found]
+    if as_json:
+        retained = [worktree for result in results for worktree in result.retained_worktrees]
+        skipped = [name for result in results for name in result.skipped]
+        print_json({"deleted": sum(result.count for result in results), "retained_worktrees": retained, "skipped": skipped})
+        return
+    for sentence, result in zip(sentences, results, strict=True):
+        print_line(sentence)
+        print_remains(result)
 
 
 @agents_command.command("events")
-@click.argument("name")
+@click.argument("name", type=AGENT)
 @click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
 @click.option("--follow", is_flag=True, help="Keep printing events as they happen, until the run has ended.")
 @project_option
@@ -273,7 +307,7 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
 async def events(cli: CliContext, name: str, after: int, follow: bool, project: str | None, as_json: bool) -> None:
     """Show the events of the session NAME: what the agent said and did."""
     async with cli.agents() as service:
-        session, last_seq = await service.find(name, _resolve_project(project)), after
+        session, last_seq = await find_agent(service, name, _resolve_project(project)), after
         while True:
             page = await service.events(session.id, after=last_seq, limit=200)
             for event in page:
@@ -286,35 +320,13 @@ async def events(cli: CliContext, name: str, after: int, follow: bool, project: 
             await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
 
 
-async def _follow_start(cli: CliContext, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool) -> int:
-    """Watch the run to its end and print its result. With `detach`, print how to watch it instead."""
-    if detach:
-        if as_json:
-            print_session(cli, session, as_json=True)
-        else:
-            watch = cli.render(Command("agents", "events", name_argument(session.name, session.id), "--follow")).strip("`")
-            click.echo(f"{session.name} is {session.run.state}. Watch it with: {watch}")
-        return 0
-    try:
-        session = await _watch_run(cli, service, session)
-    except asyncio.CancelledError:
-        status = cli.render(Command("agents", "status", name_argument(session.name, session.id)))
-        click.echo(f"\n{session.name} continues in the background. {status} shows its state.", err=True)
-        raise
-    await print_result(service, session.id, as_json=as_json)
+async def _follow_or_detach(
+    cli: CliContext, application: Application, service: AgentService, session: AgentSession, *, detach: bool, as_json: bool
+) -> int:
+    if not detach:
+        return await follow_start(cli, application, service, session, as_json=as_json)
+    print_detached(cli, session, as_json=as_json)
     return 0
-
-
-async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession) -> AgentSession:
-    """Print the activity of the agent to standard error whenever it changes, until the run has ended."""
-    printed = ""
-    while session.run.is_active:
-        (session,) = await service.wait([session.id], mode="all", seconds=POLL_SECONDS)
-        progress = describe_progress(cli, session)
-        if progress != printed and session.run.is_active:
-            print_line(progress, "  ", err=True)
-            printed = progress
-    return session
 
 
 async def _wait_finished(service: AgentService, sessions: list[AgentSession], *, any_: bool) -> list[AgentSession]:

@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict
-from fidelio.clock import format_iso
+from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.runtime.report import RuntimeReport
@@ -20,6 +20,7 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     json_text,
+    print_items,
     print_json,
     print_line,
     print_quote,
@@ -28,6 +29,7 @@ from fidelio.surfaces.cli.context import (
     supports_unicode,
     with_cli_context,
 )
+from fidelio.surfaces.cli.references import SESSION
 from fidelio.surfaces.cli.runtime_report import (
     load_runtime_calls,
     load_runtime_report,
@@ -44,26 +46,26 @@ _STATES = {"error": "refused", "open": "no result on record", "erased": "erased"
 
 
 @click.command("trace")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @json_option
 @with_cli_context
 def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
     """Show every tool call of agents in SESSION, in order, with time, result and warnings."""
     calls = run_async(_load_calls(cli, session))
     if as_json:
-        print_json({"event_count": len(calls), "events": calls})
+        print_items(calls)
         return
     for call in calls:
         status = _STATES.get(call["s"], "ok")
         activity = f" in {quote_name(call['act'])}" if call["act"] else ""
         who, what = quote_name(call["aid"]), quote_name(call["name"])
-        print_line(f"{format_iso(call['time'])}  {pad(who, 14)} {what}{activity}: {status}, {int(call['ms'])} ms")
+        print_line(f"{format_local(call['time'])}  {pad(who, 14)} {what}{activity}: {status}, {int(call['ms'])} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
             print_quote(note, "    ")
 
 
 @click.command("report")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--check", is_flag=True, help="Exit with 1 if there is any difference, also in a child session.")
 @click.option("--html", metavar="FILE", help="Write the session as a page that verifies by itself, without a server.")
 @json_option
@@ -104,7 +106,7 @@ async def _render_page(cli: CliContext, session: str) -> str:
 
 async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
     async with cli.records() as records:
-        found = await records.find(session)
+        found = await records.find(session, kind="workflow")
         if found.kind == "runtime":
             return await load_runtime_calls(records, found)
         record = decode_record(found.raw) if found.kind == "workflow" else Record()
@@ -116,7 +118,7 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
 
 async def _load_report(cli: CliContext, session: str) -> tuple[Report | RuntimeReport, ChainVerdict]:
     async with cli.records() as records:
-        found = await records.find(session)
+        found = await records.find(session, kind="workflow")
         if found.kind == "runtime":
             return await load_runtime_report(records, found), await records.verify(found.id)
         if found.kind != "workflow":
@@ -134,7 +136,7 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
     what = f"{quote_name(report.workflow)} {quote_name(report.version)}"
     print_line(f"Session {report.session} of the workflow {what}, titled {quote_name(report.title)}")
     agents = _join_names(report.agents)
-    print_line(f"started {format_iso(report.started_at)}, {_describe_end(report)}; {report.fidelity}; agents: {agents}", "  ")
+    print_line(f"started {format_local(report.started_at)}, {_describe_end(report)}; {report.fidelity}; agents: {agents}", "  ")
     holds = "holds" if verdict.holds else "is intact, but what is stored beside it DIFFERS from it"
     print_line(f"the chain of {verdict.events} events {holds}, head {verdict.head.hex()[:16]}...", "  ")
     for sentence in verdict.not_covered:
@@ -151,7 +153,7 @@ def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> Non
         click.echo("\nRefused calls")
         for refused in report.refused:
             who, why = quote_name(refused.agent), quote_name(refused.reason)
-            print_line(f"{format_iso(refused.at)}  {who}: {quote_name(refused.tool)} ({why})", "  ")
+            print_line(f"{format_local(refused.at)}  {who}: {quote_name(refused.tool)} ({why})", "  ")
     _print_children(report)
     count = len(report.differences)
     click.echo()
@@ -192,8 +194,8 @@ def _describe_end(report: Report) -> str:
     if (end := report.cancelled) is not None:
         why = f" ({quote_name(end.reason, _MAX_REASON)})" if end.reason else ""
         above = f" with session {quote_name(end.session)}" if end.session else ""
-        return f"CANCELLED {format_iso(end.at)} over {quote_name(end.channel)} by {quote_name(end.by)}{above}{why}"
-    return f"completed {format_iso(report.ended_at)}" if report.ended_at is not None else "not completed"
+        return f"CANCELLED {format_local(end.at)} over {quote_name(end.channel)} by {quote_name(end.by)}{above}{why}"
+    return f"completed {format_local(report.ended_at)}" if report.ended_at is not None else "not completed"
 
 
 def _print_variables(report: Report) -> None:
@@ -207,7 +209,9 @@ def _print_variables(report: Report) -> None:
 def _print_visit(cli: CliContext, visit: Visit) -> None:
     done, open_ = ("✓", "·") if supports_unicode() else ("+", "-")
     click.echo()
-    print_line(f"Activity {quote_name(visit.activity)}, entered {format_iso(visit.entered_at)}, named {quote_name(visit.name)}")
+    print_line(
+        f"Activity {quote_name(visit.activity)}, entered {format_local(visit.entered_at)}, named {quote_name(visit.name)}"
+    )
     for mark, line, output in _step_lines(visit, done, open_):
         print_line(f"{mark} {line}", "  ")
         print_quote(output, "    ")

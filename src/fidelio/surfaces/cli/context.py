@@ -24,7 +24,7 @@ from fidelio.errors import Command, Text, UsageProblem, render
 from fidelio.processes.caller import identify_process
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import add_home_option, find_program
-from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure, pad
+from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure
 from fidelio.surfaces.text import escape_line as escape_line  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import escape_text as escape_text  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import quote_name as quote_name  # noqa: PLC0414  # commands import it from here
@@ -36,8 +36,6 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-# Columns between the cells of a table, and the width below which a cell is not cut.
-_CELL_GAP, _SMALLEST_CELL = 2, 8
 
 
 class CliContext(msgspec.Struct, frozen=True, dict=True):
@@ -123,6 +121,18 @@ def parse_duration(text: str, option: str) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
+class CommandGroup(click.Group):
+    """A group of commands whose list shows the whole first sentence of each; click cuts it at 45 characters."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, command.get_short_help_str(400)) for name, command in found if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -185,6 +195,11 @@ def print_json(data: object) -> None:
     click.echo(json_text(data, indent=2))
 
 
+def print_items(items: Sequence[object], cursor: str | None = None, /, **more: object) -> None:
+    """Print a list as JSON. All lists have this form; `next` is the value of --after for the rest, null at the end."""
+    print_json({"items": items, "next": cursor, **more})
+
+
 def json_text(data: object, *, indent: int | None = None) -> str:
     """Encode a value as JSON. What does not show is escaped, because people read it in a terminal too."""
     # JSON is UTF-8 by definition, so other encodings get ASCII.
@@ -235,24 +250,11 @@ def describe_channel(channel: str, assurance: str) -> str:
 
 
 def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, cut: Sequence[str] = ()) -> None:
-    """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, else the last, are cut."""
-    layout, first = output_layout(), columns[0]
+    """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, else the last, are wrapped."""
+    first = columns[0]
     cells = [{**{name: escape_line(row[name]) for name in columns}, first: quote_name(row[first])} for row in rows]
-    wanted = {name: max([len(name), *(measure(row[name]) for row in cells)]) for name in columns}
-    widths = _fit_columns(wanted, cut or columns[-1:], layout.width)
-    for row in [{name: name.upper() for name in columns}, *cells]:
-        line = (" " * _CELL_GAP).join(pad(layout.shorten(row[name], widths[name]), widths[name]) for name in columns)
-        print_line(line.rstrip())
-
-
-def _fit_columns(widths: dict[str, int], cut: Sequence[str], available: int) -> dict[str, int]:
-    """Reduce the widest of the columns `cut` until all columns fit or none can be cut further."""
-    fitted = dict(widths)
-    excess = sum(fitted.values()) + _CELL_GAP * (len(fitted) - 1) - available
-    for _ in range(excess):
-        widest = max(cut, key=fitted.__getitem__)
-        fitted[widest] = max(fitted[widest] - 1, min(widths[widest], _SMALLEST_CELL))
-    return fitted
+    for line in output_layout().format_table(cells, columns, cut or columns[-1:]):
+        click.echo(line)
 
 
 def shorten(text: str, width: int) -> str:

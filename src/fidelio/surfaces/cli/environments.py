@@ -22,7 +22,9 @@ from fidelio.runtime.environments.versions import (
 )
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     json_option,
+    print_items,
     print_json,
     print_line,
     print_message,
@@ -34,7 +36,7 @@ from fidelio.surfaces.cli.context import (
 )
 
 
-@click.group("environments")
+@click.group("environments", cls=CommandGroup)
 def environments_command() -> None:
     """List, show, define and check environments: what the sandboxes of a session may use.
 
@@ -54,9 +56,7 @@ async def list_environments(cli: CliContext, project: str | None, as_json: bool)
         environments = (await app.runtime()).environments
         versions, files = await environments.list(), await environments.list_files(resolve_project(project))
     if as_json:
-        print_json(
-            {"environments": [_version_json(each) for each in versions], "files": [_file_json(cli, file) for file in files]}
-        )
+        print_items([_version_json(each) for each in versions], files=[_file_json(cli, file) for file in files])
         return
     rows = [{"name": each.name, "version": _version(each), "what": describe_effect(each.environment)} for each in versions]
     print_table(rows, ["name", "version", "what"])

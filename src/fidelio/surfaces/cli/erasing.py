@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from fidelio.app.records import Records, RedactionPlan
-from fidelio.clock import format_iso
+from fidelio.clock import format_iso, format_local
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Session
@@ -27,6 +27,7 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.cli.references import SESSION
 
 _LISTED = 20
 yes_option = click.option("--yes", is_flag=True, help="Erase without asking, for scripts.")
@@ -69,7 +70,7 @@ async def _print_pending(records: Records) -> None:
 
 
 @click.command("redact")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--event", "seqs", type=click.IntRange(1), multiple=True, help="Erase the body of this event (repeatable).")
 @click.option("--text", default="", help="Erase the bodies of all events that contain this text.")
 @click.option("--reason", default="", help="Why; the record keeps it.")
@@ -129,7 +130,7 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
     if not plan.events:
         click.echo(f"Session {plan.session.id} has no such event that is not erased already.")
     for event in plan.events[:_LISTED]:
-        start = f"  {event.seq:>5}  {format_iso(event.time)}  {escape_line(event.type)}  "
+        start = f"  {event.seq:>5}  {format_local(event.time)}  {escape_line(event.type)}  "
         click.echo(start + shorten(json_text(event.body), max(20, terminal_width() - len(start))))
     if len(plan.events) > _LISTED:
         click.echo(f"  and {len(plan.events) - _LISTED} more")

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
 from fidelio.app.records import Records
-from fidelio.clock import format_iso
+from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
 from fidelio.home import Home
@@ -263,7 +263,7 @@ async def _print_events(records: Records, session: str) -> None:
     is_completed = False
     async for event in records.follow(session):
         print_line(
-            f"{format_iso(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
+            f"{format_local(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
         )
         if is_completed and event.type == CALLED:
             return

@@ -1,4 +1,4 @@
-"""`fidelio inbox` and `fidelio answer`: list the requests that wait for a person, and answer them."""
+"""`fidelio inbox`: list the requests that wait for a person."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import click
 import msgspec
 
+from fidelio.app.application import Application
 from fidelio.app.records import Records, describe_ledger
-from fidelio.clock import format_iso, now_ms
+from fidelio.clock import format_iso, format_local, now_ms
 from fidelio.engine.record import BY_DEFINITION
-from fidelio.errors import Command, Hint, RequestNotFound, SessionNotFound
-from fidelio.inbox import APPROVAL, Inbox, require_person
+from fidelio.errors import SessionNotFound
+from fidelio.inbox import APPROVAL, Inbox
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -22,19 +23,20 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     json_text,
-    print_json,
+    print_items,
     print_line,
     print_quote,
     quote_name,
     shorten,
     with_cli_context,
 )
+from fidelio.surfaces.cli.references import SESSION
 from fidelio.surfaces.text import MAX_LINES
 
 
 @click.command("inbox")
 @click.option("--all", "everything", is_flag=True, help="Also list requests that are closed.")
-@click.option("--session", help="Only requests of this session.")
+@click.option("--session", type=SESSION, help="Only requests of this session.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @click.option("--watch", is_flag=True, help="Keep printing requests as they are opened and answered, until Ctrl-C.")
@@ -52,44 +54,15 @@ async def inbox_command(
         state: RequestState | None = None if everything else "open"
         session_id = await _resolve_session(records, session)
         page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
-        items = await _load_items(records, inbox, page.items)
+        items = await load_items(records, inbox, page.items)
     if as_json:
-        print_json({"requests": [item_json(item) for item in items], "next": page.next})
+        print_items([item_json(item) for item in items], page.next)
     elif not items:
         click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
     for item in () if as_json else items:
         print_item(item, cli.program)
     if page.next and not as_json:
         click.echo(f"More: {cli.program} inbox --after {page.next}")
-
-
-@click.command("answer")
-@click.argument("request")
-@click.argument("option", default="")
-@click.option("--text", default="", help="The answer to a question without options; with an option, a comment.")
-@json_option
-@with_cli_context
-async def answer_command(cli: CliContext, request: str, option: str, text: str, as_json: bool) -> None:
-    """Answer REQUEST with OPTION, or with --text if it has no options. `fidelio inbox` shows both.
-
-    A request is answered only once. Repeating the same answer is allowed; a different answer is refused.
-    """
-    person = require_person()
-    async with cli.open() as application:
-        inbox = await application.inbox()
-        try:
-            answered = await inbox.answer(request, option, text=text, by=person, channel="cli")
-        except RequestNotFound as error:
-            raise _request_not_found(cli, request) from error
-        if answered.request.detail.get("job"):
-            # The session sleeps; without a worker it would go on with the next one that somebody starts.
-            await application.start_runtime_worker()
-    if as_json:
-        print_json({**request_json(answered.request), "repeated": answered.repeated})
-    else:
-        before = " (as it was answered before)" if answered.repeated else ""
-        answer = quote_name(option) if option else "a text"
-        print_line(f"{answered.request.id} is answered with {answer}{before}. The agent can continue.")
 
 
 async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -> None:
@@ -102,7 +75,7 @@ async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -
         async for request in inbox.follow(session=session_id):
             if states.get(request.id) != request.state:
                 states[request.id] = request.state
-                _print_watched(cli, (await _load_items(records, inbox, [request]))[0], as_json=as_json)
+                _print_watched(cli, (await load_items(records, inbox, [request]))[0], as_json=as_json)
 
 
 def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
@@ -112,7 +85,13 @@ def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
         print_item(item, cli.program)
 
 
-async def _load_items(records: Records, inbox: Inbox, requests: Sequence[Request]) -> list[InboxItem]:
+async def load_item(application: Application, request: str) -> InboxItem:
+    """A request with its session, by its id."""
+    records, inbox = await application.records(), await application.inbox()
+    return (await load_items(records, inbox, [await inbox.find(request)]))[0]
+
+
+async def load_items(records: Records, inbox: Inbox, requests: Sequence[Request]) -> list[InboxItem]:
     """Load the sessions of the requests, each once."""
     sessions: dict[str, Session] = {}
     for name in {request.session for request in requests}:
@@ -125,13 +104,6 @@ async def _load_items(records: Records, inbox: Inbox, requests: Sequence[Request
 async def _resolve_session(records: Records, session: str | None) -> str | None:
     """The id of a session. An unknown name is an error: an empty list would hide that it is misspelt."""
     return (await records.find(session)).id if session else None
-
-
-def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
-    return RequestNotFound(
-        f"There is no request {request!r:.80} in {describe_ledger(cli.settings)}.",
-        remedy=Hint("List the requests with ", Command("inbox"), ", or name another home with --home DIR."),
-    )
 
 
 _INDENT = "    "
@@ -151,8 +123,11 @@ class InboxItem(msgspec.Struct, frozen=True):
     mismatch: str = ""
 
 
-def print_item(item: InboxItem, program: str) -> None:
-    """Print a request with its context and the command that answers it, which begins with `program`."""
+def print_item(item: InboxItem, program: str, *, in_place: bool = False) -> None:
+    """Print a request with its context and the command that answers it, which begins with `program`.
+
+    `in_place`: it is answered where it is printed, so the command is left out.
+    """
     request, session = item.request, item.session
     id_ = quote_name(request.session)
     name = f"{quote_name(session.name)} ({id_})" if session is not None and session.name else id_
@@ -167,10 +142,10 @@ def print_item(item: InboxItem, program: str) -> None:
         _print_part("Variables:", summary)
     # An approval covers the whole command, so all of it is shown, however long it is.
     _print_part("Question:", request.question, max_lines=None if request.kind == APPROVAL else _MAX_QUESTION)
-    _print_options(request)
+    _print_options(request, in_place=in_place)
     if request.answer.get("text"):
         _print_part("Answer:", request.answer["text"])
-    _print_state(request, program)
+    _print_state(request, program, in_place=in_place)
 
 
 def _print_part(title: str, text: str, *, max_lines: int | None = MAX_LINES) -> None:
@@ -239,7 +214,10 @@ def _format_value(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE)
 
 
-def _print_options(request: Request) -> None:
+def _print_options(request: Request, *, in_place: bool) -> None:
+    if in_place and not any(option.get("description") for option in request.options):
+        # The menu shows the ids and labels.
+        return
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""
         print_line(f"Option {quote_name(option['id'])}{chosen}", _INDENT)
@@ -247,7 +225,7 @@ def _print_options(request: Request) -> None:
         print_quote("\n".join(filter(None, texts)), f"{_INDENT}  ")
 
 
-def _print_state(request: Request, program: str) -> None:
+def _print_state(request: Request, program: str, *, in_place: bool) -> None:
     if request.state != "open":
         how = describe_channel(request.channel or "", request.assurance or "")
         print_line(f"{request.state}: {how}by {quote_name(request.answered_by or '')}", _INDENT)
@@ -255,6 +233,8 @@ def _print_state(request: Request, program: str) -> None:
         return
     for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
         print_line(line, _INDENT)
+    if in_place:
+        return
     how = "OPTION" if request.options else '--text "..."'
     click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}")
     if request.kind == APPROVAL:
@@ -274,7 +254,7 @@ def _describe_default(request: Request) -> str:
 
 def _format_age(request: Request) -> str:
     if request.closed_at is not None:
-        return f"{request.state} {format_iso(request.closed_at)}"
+        return f"{request.state} {format_local(request.closed_at)}"
     return f"waiting {_format_duration(max(0, now_ms() - request.opened_at) // 1000)}"
 
 

@@ -8,7 +8,7 @@ from fidelio.definitions.library import WorkflowSummary
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
-    print_json,
+    print_items,
     print_message,
     print_table,
     with_cli_context,
@@ -32,7 +32,7 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
     if as_json:
         found = [finding.as_json() for finding in root_findings]
         untrusted = {"untrusted": [str(root.path) for root in library.untrusted]} if library.untrusted else {}
-        print_json({"workflows": [_entry_json(entry) for entry in entries], "findings": found, **untrusted})
+        print_items([_entry_json(entry) for entry in entries], None, findings=found, **untrusted)
     elif not entries:
         click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
     else:

@@ -7,18 +7,19 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem, get_completion_class
 
 from fidelio import __version__
 from fidelio.app.records import find_damage
 from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, Terminated, print_message, run_async
+from fidelio.surfaces.cli.context import CliContext, Terminated, json_text, print_message, run_async
 from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
@@ -136,7 +137,7 @@ def run(arguments: list[str]) -> int:
             return CLOSED_PIPE
         if "--debug" in arguments:
             traceback.print_exc()
-        return _print_error(_find_damage(arguments, cause))
+        return _report_error(_find_damage(arguments, cause), as_json=wants_json(arguments))
     return result if isinstance(result, int) else 0
 
 
@@ -158,40 +159,66 @@ def _unwrap_error(error: BaseException) -> BaseException:
     return error
 
 
-def _print_error(error: BaseException) -> int:
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the command line has the option --json. What follows `--` is no option."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return "--json" in arguments[:end]
+
+
+class _Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of a command, with the keys that `--json` prints."""
+
+    code: str
+    message: str
+    exit_code: int
+    remedy: str = ""
+    reason: str = ""
+
+
+def _report_error(error: BaseException, *, as_json: bool) -> int:
+    failure = _describe_error(error)
+    if failure.code == "output":
+        discard_output()
+    with suppress(OSError):
+        # Standard error may be closed too; the exit code still reports the failure.
+        if as_json:
+            click.echo(json_text({"error": msgspec.to_builtins(failure)}), err=True)
+        else:
+            print_message(f"fidelio: {' '.join(filter(None, (failure.message, failure.remedy)))}")
+    return failure.exit_code
+
+
+def _describe_error(error: BaseException) -> _Failure:
     match error:
         case FidelioError():
-            sentence, exit_code = str(error), error.exit_code
+            remedy = str(error).removeprefix(error.sentence).strip()
+            return _Failure(error.code, error.sentence, error.exit_code, remedy, error.reason)
         case click.ClickException():
-            sentence, exit_code = _add_help_hint(error), error.exit_code
+            return _Failure("usage", error.format_message(), error.exit_code, _describe_usage(error))
         case KeyboardInterrupt() | click.Abort():
             # click raises its `Abort` from the interrupt.
             cause = error.__cause__
-            sentence, exit_code = "Stopped.", cause.exit_code if isinstance(cause, Terminated) else INTERRUPTED
+            return _Failure("interrupted", "Stopped.", cause.exit_code if isinstance(cause, Terminated) else INTERRUPTED)
         case OSError() if error.errno in _DISK_FULL:
-            discard_output()
-            sentence, exit_code = f"The output cannot be written: {error.strerror}. Free some space, or write it elsewhere.", 1
+            sentence = f"The output cannot be written: {error.strerror}."
+            return _Failure("output", sentence, 1, "Free some space, or write it elsewhere.")
         case _:
-            sentence = f"Unexpected {type(error).__name__}: {error}. Run it again with --debug for details."
-            exit_code = UNEXPECTED
-    with suppress(OSError):
-        # Standard error may be closed too; the exit code still reports the failure.
-        print_message(f"fidelio: {sentence}")
-    return exit_code
+            sentence = f"Unexpected {type(error).__name__}: {error}."
+            return _Failure("unexpected", sentence, UNEXPECTED, "Run it again with --debug for details.")
 
 
-def _add_help_hint(error: click.ClickException) -> str:
-    """Click's message, with the `--help` command that explains the right usage."""
+def _describe_usage(error: click.ClickException) -> str:
+    """The `--help` command that explains the right usage."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
-        return error.format_message()
+        return ""
     # An error in the global options happens before there is a `CliContext`.
     program = add_home_option(find_program(), context.find_root().params.get("home"))
     command = program + context.command_path.removeprefix(PROGRAM)
     takes_names = any(isinstance(parameter, click.Argument) for parameter in context.command.params)
     is_unknown = isinstance(error, click.NoSuchOption) and takes_names
-    remark = " Put -- before a name that begins with a hyphen." if is_unknown else ""
-    return f"{error.format_message()}{remark} `{command} --help` shows its usage."
+    remark = "Put -- before a name that begins with a hyphen. " if is_unknown else ""
+    return f"{remark}`{command} --help` shows its usage."
 
 
 def prepare_streams() -> None:

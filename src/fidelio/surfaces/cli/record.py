@@ -9,7 +9,7 @@ import click
 from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict, Records
-from fidelio.clock import format_iso
+from fidelio.clock import format_iso, format_local
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Hit, Query, Session
@@ -19,6 +19,7 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     json_text,
+    print_items,
     print_json,
     print_line,
     print_message,
@@ -30,6 +31,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
+from fidelio.surfaces.cli.references import SESSION
 from fidelio.surfaces.text import measure, pad
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
@@ -53,9 +55,15 @@ _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 @click.option("--all", "stores", is_flag=True, help="Also list stores and objects, which keep what several sessions share.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
-@click.option("--end", "ending", metavar="SESSION", help="Do not list: end SESSION and the sessions that it has started.")
 @click.option(
-    "--delete", "deleting", metavar="SESSION", help="Do not list: erase SESSION and the sessions that it has started, for good."
+    "--end", "ending", metavar="SESSION", type=SESSION, help="Do not list: end SESSION and the sessions that it has started."
+)
+@click.option(
+    "--delete",
+    "deleting",
+    metavar="SESSION",
+    type=SESSION,
+    help="Do not list: erase SESSION and the sessions that it has started, for good.",
 )
 @click.option("--reason", default="", help="With --end or --delete: why; the record keeps it.")
 @yes_option
@@ -89,7 +97,7 @@ async def _list_sessions(
     async with cli.records() as records:
         page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit, stores=stores)
     if as_json:
-        print_json({"sessions": [_session_json(session) for session in page.items], "next": page.next})
+        print_items([_session_json(session) for session in page.items], page.next)
     elif not page.items:
         click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
     else:
@@ -99,7 +107,7 @@ async def _list_sessions(
 
 
 @click.command("events")
-@click.argument("session")
+@click.argument("session", type=SESSION)
 @click.option("--after", type=click.IntRange(0), default=0, help="Only events after this number.")
 @click.option("--type", "types", multiple=True, help="Only events of this type (repeatable).")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=200, show_default=True, help="How many to list at most.")
@@ -122,7 +130,7 @@ async def events_command(
 
 @click.command("search")
 @click.argument("text")
-@click.option("--session", help="Only in this session; with --relation, in its relatives.")
+@click.option("--session", type=SESSION, help="Only in this session; with --relation, in its relatives.")
 @click.option(
     "--relation",
     type=click.Choice(["parent", "children", "siblings"]),
@@ -144,7 +152,7 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
             filters["session"] = (await records.find(filters["session"])).id
         hits = await records.search(Query(**filters))
     if as_json:
-        print_json({"hits": [_hit_json(hit) for hit in hits]})
+        print_items([_hit_json(hit) for hit in hits])
     elif not hits:
         click.echo("Nothing found.")
     for hit in () if as_json else hits:
@@ -152,7 +160,7 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
 
 
 @click.command("verify")
-@click.argument("session", required=False)
+@click.argument("session", required=False, type=SESSION)
 @click.option("--all", "everything", is_flag=True, help="Verify every session.")
 @click.option(
     "--head",
@@ -293,7 +301,7 @@ def _session_row(session: Session) -> dict[str, str]:
         "about": _describe_session(session),
         "status": session.status,
         "events": str(session.last_seq),
-        "changed": format_iso(session.updated_at),
+        "changed": format_local(session.updated_at, seconds=False),
     }
 
 
@@ -306,7 +314,7 @@ def _print_event(event: Event, *, as_json: bool) -> None:
     else:
         who, what = (14, 20) if terminal_width() >= _WIDE else (0, 0)
         names = f"{pad(quote_name(event.actor), who)}  {pad(quote_name(event.type), what)}"
-        start = f"{event.seq:>5}  {format_iso(event.time)}  {names}  "
+        start = f"{event.seq:>5}  {format_local(event.time)}  {names}  "
         print_line(start + shorten(json_text(body), max(20, terminal_width() - measure(start))))
 
 
@@ -316,7 +324,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
 
 def _print_hit(hit: Hit) -> None:
     where = f"{hit.session} #{hit.seq}" if hit.source == "event" else quote_name(f"{hit.space}/{hit.path} v{hit.version}", 200)
-    print_line(f"{format_iso(hit.time)}  {where}  {quote_name(hit.type)}")
+    print_line(f"{format_local(hit.time)}  {where}  {quote_name(hit.type)}")
     for match in hit.matches:
         print_line(f"in {quote_name(match.field)}, found: {', '.join(map(quote_name, match.terms))}", "    ")
         print_quote(match.excerpt, "    ")

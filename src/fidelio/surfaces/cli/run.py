@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import subprocess
+import sys
 from typing import Any
 
 import click
-import msgspec
 
 from fidelio.app.application import Application
+from fidelio.conductor.conductor import Conductor
 from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER, Plan, parse_inputs
-from fidelio.definitions import TERMINAL
-from fidelio.errors import UsageProblem
+from fidelio.errors import PROGRAM, UsageProblem
+from fidelio.inbox import require_person
+from fidelio.surfaces.cli.attended import AttendedTerminal
 from fidelio.surfaces.cli.context import (
     CliContext,
+    calling_actor,
     calling_session,
-    escape_line,
     json_option,
-    json_text,
+    print_json,
     print_line,
     quote_name,
     resolve_project,
@@ -25,23 +30,22 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
-from fidelio.surfaces.text import pad
+from fidelio.surfaces.cli.references import BLUEPRINT, WORKFLOW
+from fidelio.surfaces.cli.run_display import Display, LiveDisplay
 
-PROGRESS_LINES = {
-    "entered": "{agent} begins",
-    "working": "{agent}: {detail}",
-    "waiting": "waits for you: `{program} inbox`, then `{program} answer {request} OPTION`",
-    "resumed": "{agent} continues",
-    "left": "done, next: {detail}",
-    "completed": "completed. See: `{program} report {session}`",
-    "failed": "failed: {detail}",
-}
+# Held, so that the interpreter does not complain about a process that goes on when this command ends.
+_BACKGROUND: list[subprocess.Popen[bytes]] = []
 
 
 @click.command("run")
-@click.argument("workflow")
+@click.argument("workflow", type=WORKFLOW)
 @click.option(
-    "--agent", metavar="BLUEPRINT", default=DEFAULT_WORKER, show_default=True, help="The agent that carries out the activities."
+    "--agent",
+    metavar="BLUEPRINT",
+    type=BLUEPRINT,
+    default=DEFAULT_WORKER,
+    show_default=True,
+    help="The agent that carries out the activities.",
 )
 @click.option(
     "--activity-agent",
@@ -59,6 +63,7 @@ PROGRESS_LINES = {
     help="How many attempts an activity gets until the run fails.",
 )
 @click.option("--new", "anew", is_flag=True, help="Start a new session even if a run of this workflow is unfinished.")
+@click.option("--detach", is_flag=True, help="Start the run and return; it goes on in the background.")
 @click.option("--project", metavar="DIR", help="Where the agents work (default: the working directory).")
 @workflows_option
 @json_option
@@ -68,29 +73,127 @@ def run_command(
 ) -> int:
     """Run WORKFLOW with agents, activity by activity.
 
-    Questions wait in the inbox. A run that was interrupted continues where it stopped when the same command is given again.
+    A question of a workflow is asked here, if this is a terminal; it waits in the inbox, too, and whoever answers first counts.
+    Ctrl-C stops the agents. The same command goes on where the run was. The key d, or --detach, leaves it working.
     """
     directory = resolve_project(project)
-    display = Display(cli.program, as_json=options["as_json"])
+    display = _choose_display(cli, as_json=options["as_json"], detach=options["detach"])
 
     async def work() -> None:
         async with cli.open(directories, with_bundled=with_bundled, create=True) as application:
             plan = await _build_plan(application, directory, options)
-            conductor = await application.conductor(display.show, cli.render)
+            run = AttendedRun(cli, application, display)
+            conductor = await application.conductor(run.show, cli.render)
             found = await conductor.find_or_start(plan, force_new=options["anew"])
+            command = _background_command(cli, plan, directories, with_bundled=with_bundled)
+            if options["detach"]:
+                run.detach(found.session, command, as_json=options["as_json"])
+                return
             display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
-            await conductor.run(found.session)
+            if await run.carry_out(conductor, found.session, attended=not options["as_json"]):
+                run.detach(found.session, command, as_json=False)
 
-    try:
-        run_async(work())
-    except KeyboardInterrupt:
-        click.echo("\nThe run is interrupted, and nothing is lost. Give the same command again to continue it.", err=True)
-        raise
+    run_async(work())
     return 0
+
+
+def _choose_display(cli: CliContext, *, as_json: bool, detach: bool) -> Display:
+    is_live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not as_json and not detach
+    return LiveDisplay(cli.program) if is_live else Display(cli.program, as_json=as_json)
+
+
+def _background_command(cli: CliContext, plan: Plan, directories: tuple[str, ...], *, with_bundled: bool) -> list[str]:
+    """The command line that continues this run in the background; the rest of the plan is stored with the session."""
+    places = [word for path in directories for word in ("--workflows", os.path.abspath(path))]  # noqa: PTH100  # Path.absolute leaves the dots in
+    bundled = ["--with-bundled"] if with_bundled else []
+    agents = [word for pair in plan.activity_agents.items() for word in ("--activity-agent", "=".join(pair))]
+    who = ["--agent", plan.agent, *agents, "--tries", str(plan.tries)]
+    return ["--home", str(cli.settings.home.path), "run", plan.workflow, *who, "--project", plan.project, *places, *bundled]
+
+
+class AttendedRun:
+    """A run at a terminal: it asks its questions here, is stopped by Ctrl-C, and goes on in the background with a key."""
+
+    def __init__(self, cli: CliContext, application: Application, display: Display) -> None:
+        self._cli, self._application, self._display = cli, application, display
+        self._terminal: AttendedTerminal | None = None
+
+    def show(self, event: ProgressEvent) -> None:
+        """Show an event, and ask the request that it reports."""
+        self._display.show(event)
+        if event.kind == "waiting" and self._terminal is not None:
+            self._terminal.ask(event.request)
+
+    async def carry_out(self, conductor: Conductor, session: str, *, attended: bool) -> bool:
+        """Run to the end. True: the person leaves it to the background."""
+        display = self._display
+        async with AttendedTerminal(
+            self._cli, self._application, attended=attended, pause=display.pause, resume=display.resume
+        ) as terminal:
+            self._terminal = terminal
+            if isinstance(display, LiveDisplay):
+                display.tree.is_attended = terminal.is_attended
+            working = asyncio.create_task(conductor.run(session))
+            detaching = asyncio.create_task(terminal.detached.wait())
+            try:
+                await asyncio.wait({working, detaching}, return_when=asyncio.FIRST_COMPLETED)
+                is_left = not working.done()
+            except asyncio.CancelledError:
+                await _cancel(working)
+                display.end()
+                await self._stop_workers(conductor, session)
+                raise
+            finally:
+                await _cancel(working, detaching)
+                display.end()
+        if not is_left:
+            working.result()
+        return is_left
+
+    async def _stop_workers(self, conductor: Conductor, session: str) -> None:
+        """Stop the agents of the run, and say so: a person who presses Ctrl-C does not expect them to go on."""
+        click.echo("\nStopping. Ctrl-C again leaves the agents to the background.", err=True)
+        by = await calling_actor(await self._application.agents())
+        names = await conductor.stop_workers(session, by=by)
+        for name in names:
+            print_line(f"{quote_name(name)} is stopped.", err=True)
+        print_line(f"The run {session} is kept: the same command goes on where it was.", err=True)
+
+    def detach(self, session: str, command: list[str], *, as_json: bool) -> None:
+        """Continue the run in a process that outlives this one, and say how to come back."""
+        settings = self._cli.settings
+        log = settings.home.ensure().worker_log.with_name(f"run-{session}.log")
+        environ = {**os.environ, "FIDELIO_LEDGER": settings.ledger}
+        with log.open("ab") as output:
+            process = subprocess.Popen(  # noqa: S603  # our own program, with values that were checked before
+                [sys.executable, "-m", PROGRAM, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environ,
+                start_new_session=True,
+            )
+        _BACKGROUND.append(process)
+        if as_json:
+            print_json({"session": session, "detached": True, "process": process.pid, "log": str(log)})
+            return
+        program = self._cli.program
+        print_line(f"The run {session} goes on in the background.")
+        print_line(f"`{program} events {session} --follow` shows what happens.", "  ")
+        print_line(f"`{program} answer` asks what waits for you.", "  ")
+        print_line(f"`{program} sessions --end {session}` ends it.", "  ")
+        print_line(f"Its log is {quote_name(str(log), 200)}.", "  ")
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 async def _build_plan(application: Application, project: str, options: dict[str, Any]) -> Plan:
     workflow = (await application.library()).workflow(options["workflow"])
+    caller = await calling_session(await application.agents(host=not options["detach"]))
     return Plan(
         workflow=workflow.id,
         project=project,
@@ -98,7 +201,8 @@ async def _build_plan(application: Application, project: str, options: dict[str,
         activity_agents=dict(_parse_pair(pair) for pair in options["pairs"]),
         inputs=parse_inputs(options["inputs"], workflow),
         tries=options["tries"],
-        caller=await calling_session(await application.agents()),
+        caller=caller,
+        inputs_by=f"agent:{caller}" if caller else require_person(),
     )
 
 
@@ -107,38 +211,3 @@ def _parse_pair(pair: str) -> tuple[str, str]:
     if not activity or not equals or not blueprint:
         raise UsageProblem(f"--activity-agent has the invalid value {pair!r}.", remedy="Write ACTIVITY=BLUEPRINT.")
     return activity, blueprint
-
-
-class Display:
-    """Prints a line for each event of a run, with the time and the cost so far."""
-
-    def __init__(self, program: str, *, as_json: bool) -> None:
-        self._program = program
-        self._as_json = as_json
-
-    def begin(self, session: str, workflow: str, *, goes_on: bool) -> None:
-        """Print which session the run uses."""
-        if self._as_json:
-            click.echo(json_text({"kind": "begun", "session": session, "workflow": workflow, "goes_on": goes_on}))
-            return
-        how = "continues" if goes_on else "begins"
-        print_line(f"{quote_name(workflow)} {how} as {session}.")
-
-    def show(self, happening: ProgressEvent) -> None:
-        """Print an event of the run."""
-        if self._as_json:
-            click.echo(json_text(msgspec.to_builtins(happening)))
-            return
-        spent = f"  ${happening.cost_usd:.2f}" if happening.cost_usd else ""
-        where = quote_name("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
-        print_line(f"{_format_elapsed(happening.elapsed_ms)}  {pad(where, 30)} {self._describe(happening)}{spent}")
-
-    def _describe(self, happening: ProgressEvent) -> str:
-        values = {name: quote_name(getattr(happening, name)) for name in ("agent", "request", "session")}
-        values["detail"] = escape_line(happening.detail).replace(TERMINAL, "the end")
-        return PROGRESS_LINES[happening.kind].format(program=self._program, **values)
-
-
-def _format_elapsed(milliseconds: int) -> str:
-    minutes, seconds = divmod(milliseconds // 1000, 60)
-    return f"{minutes:>3}:{seconds:02}"

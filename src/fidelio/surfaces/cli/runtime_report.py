@@ -11,7 +11,7 @@ import click
 from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict, Records
-from fidelio.clock import format_iso
+from fidelio.clock import format_local
 from fidelio.ledger.model import Session
 from fidelio.runtime.events import TOOL_RESULT, TOOL_USE
 from fidelio.runtime.report import ReportedApproval, ReportedChanges, ReportedCommand, RuntimeReport
@@ -89,23 +89,23 @@ def _describe_session(report: RuntimeReport) -> str:
 
 
 def _format_time(time: int | None) -> str:
-    return "at an unknown time" if time is None else format_iso(time)
+    return "at an unknown time" if time is None else format_local(time)
 
 
 def _list_sections(report: RuntimeReport) -> dict[str, list[str]]:
     """What a person has allowed, attached and brought back, and the promoted files."""
     return {
         "Changed policies": [
-            f"{format_iso(entry.at)}  {quote_name(entry.tool)}: {quote_name(entry.policy)}, by {quote_name(entry.by)}"
+            f"{format_local(entry.at)}  {quote_name(entry.tool)}: {quote_name(entry.policy)}, by {quote_name(entry.by)}"
             for entry in report.policies
         ],
         "Allowed patterns": [
-            f"{format_iso(entry.at)}  {quote_name(entry.pattern, _MAX_PATH)} until {format_iso(entry.expires)},"
+            f"{format_local(entry.at)}  {quote_name(entry.pattern, _MAX_PATH)} until {format_local(entry.expires)},"
             f" by {quote_name(entry.by)}"
             for entry in report.allowed
         ],
         "Attached vaults": [
-            f"{format_iso(entry.at)}  {', '.join(map(quote_name, entry.vaults)) or 'none'}, by {quote_name(entry.by)}"
+            f"{format_local(entry.at)}  {', '.join(map(quote_name, entry.vaults)) or 'none'}, by {quote_name(entry.by)}"
             for entry in report.vaults
         ],
         "Changes brought back into the project": [_describe_changes(entry) for entry in report.applied],
@@ -116,15 +116,15 @@ def _list_sections(report: RuntimeReport) -> dict[str, list[str]]:
 def _describe_changes(applied: ReportedChanges) -> str:
     paths = [quote_name(path, _MAX_PATH) for path in applied.paths[:_MAX_PATHS]]
     more = f" and {applied.count - len(paths)} more" if applied.count > len(paths) else ""
-    return f"{format_iso(applied.at)}  {', '.join(paths)}{more}, by {quote_name(applied.by)}"
+    return f"{format_local(applied.at)}  {', '.join(paths)}{more}, by {quote_name(applied.by)}"
 
 
 def _describe_end(report: RuntimeReport) -> str:
     if report.deleted_at is not None:
-        return f"deleted {format_iso(report.deleted_at)} by {quote_name(report.deleted_by)}"
+        return f"deleted {format_local(report.deleted_at)} by {quote_name(report.deleted_by)}"
     if report.store:
         return "in use"
-    return "not ended" if report.ended_at is None else f"ended {format_iso(report.ended_at)} by {quote_name(report.ended_by)}"
+    return "not ended" if report.ended_at is None else f"ended {format_local(report.ended_at)} by {quote_name(report.ended_by)}"
 
 
 def _facts(report: RuntimeReport) -> list[str]:
@@ -155,7 +155,7 @@ def _print_commands(report: RuntimeReport) -> None:
         print_line(f"{omitted} older ones are not listed", "  ")
     for command in report.commands.values():
         where = quote_name(command.cwd, _MAX_PATH)
-        print_line(f"{format_iso(command.at)}  {quote_name(command.tool)} in {where}: {_describe_exit(command)}", "  ")
+        print_line(f"{format_local(command.at)}  {quote_name(command.tool)} in {where}: {_describe_exit(command)}", "  ")
         print_quote(command.command, "    ")
 
 
@@ -170,7 +170,7 @@ def _print_approvals(report: RuntimeReport) -> None:
     if report.approvals:
         click.echo("\nApprovals")
     for approval in report.approvals.values():
-        print_line(f"{format_iso(approval.at)}  {approval.request}  {quote_name(approval.tool)}: {_describe(approval)}", "  ")
+        print_line(f"{format_local(approval.at)}  {approval.request}  {quote_name(approval.tool)}: {_describe(approval)}", "  ")
         print_quote(approval.command[:_MAX_COMMAND], "    ")
         if approval.comment:
             print_line("comment:", "    ")

@@ -29,6 +29,7 @@ from fidelio.runtime.service import RuntimeService, SessionRequest
 from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     escape_line,
     escape_text,
     json_option,
@@ -51,7 +52,7 @@ _WAIT_MS = 45_000
 LONGEST = 60
 
 
-@click.group("sandbox")
+@click.group("sandbox", cls=CommandGroup)
 def sandbox_command() -> None:
     """Look into the sandbox of a session, run a command in it, bring changes back.
 
@@ -108,7 +109,7 @@ async def find_session(app: Application, name: str, project: str | None) -> Sess
     except SessionNotFound:
         pass
     try:
-        found = await records.find(name)
+        found = await records.find(name, kind="runtime")
     except SessionNotFound as error:
         raise _no_session(name) from error
     if found.kind != "runtime":

@@ -12,7 +12,9 @@ from fidelio.inbox import require_person
 from fidelio.runtime.vaults import MAX_VALUE, describe_vault
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     json_option,
+    print_items,
     print_json,
     print_line,
     print_table,
@@ -23,7 +25,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.sandbox import find_session, project_option, session_option
 
 
-@click.group("vaults")
+@click.group("vaults", cls=CommandGroup)
 def vaults_command() -> None:
     """Keep secrets that sessions can be attached to.
 
@@ -78,7 +80,7 @@ async def list_vaults(cli: CliContext, as_json: bool) -> None:
     async with cli.open(create=True) as app:
         vaults = [describe_vault(vault) for vault in await (await app.runtime()).vaults.list()]
     if as_json:
-        print_json({"vaults": vaults})
+        print_items(vaults)
     elif not vaults:
         click.echo(f"No vaults. `{cli.program} vaults add NAME` stores a value that it reads from standard input.")
     else:

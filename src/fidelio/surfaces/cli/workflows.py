@@ -45,10 +45,11 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
+from fidelio.surfaces.cli.references import WORKFLOW
 
 
 @click.command("show")
-@click.argument("workflow")
+@click.argument("workflow", type=WORKFLOW)
 @workflows_option
 @json_option
 @with_cli_context
@@ -63,7 +64,7 @@ def show_command(cli: CliContext, workflow: str, directories: tuple[str, ...], w
 
 
 @click.command("draw")
-@click.argument("workflow")
+@click.argument("workflow", type=WORKFLOW)
 @click.option(
     "--format",
     "form",

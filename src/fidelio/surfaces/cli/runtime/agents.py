@@ -9,7 +9,7 @@ import click
 import msgspec
 import yaml
 
-from fidelio.clock import format_iso
+from fidelio.clock import format_iso, format_local
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.agents.definition import AgentVersion, check_agent_name, describe_effect, parse_agent
@@ -19,6 +19,7 @@ from fidelio.runtime.named_definitions import DefinitionFiles
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
+    print_items,
     print_json,
     print_line,
     print_message,
@@ -91,7 +92,7 @@ async def list_agents_command(
             return
         agents, files = await list_agents(context, directory), DefinitionFiles(KIND, context.home).list(directory)
     if as_json:
-        print_json({"agents": [_version_json(agent) for agent in agents], "files": [_file_json(cli, file) for file in files]})
+        print_items([_version_json(agent) for agent in agents], files=[_file_json(cli, file) for file in files])
         return
     _print_agents(cli, agents, files)
 
@@ -126,7 +127,7 @@ def _print_agent(found: AgentVersion, versions: tuple[VersionEntry, ...], *, as_
     print_line(f"Agent {quote_name(found.name)}, version {found.version}")
     print_quote(yaml.safe_dump(msgspec.to_builtins(found.definition), sort_keys=False).rstrip(), "  ", max_lines=None)
     rows = [
-        {"version": str(entry.version), "by": entry.by, "defined": format_iso(entry.time)[:19], "model": entry.model}
+        {"version": str(entry.version), "by": entry.by, "defined": format_local(entry.time), "model": entry.model}
         for entry in versions
     ]
     print_table(rows, ["version", "by", "defined", "model"])

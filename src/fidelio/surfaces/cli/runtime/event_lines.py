@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fidelio.clock import format_iso
+from fidelio.clock import format_local
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 from fidelio.runtime.reading import join_content
@@ -118,7 +118,7 @@ def _quote(text: Any) -> str:
 
 
 def _time(value: Any) -> str:
-    return f"{format_iso(value)[:19].replace('T', ' ')} UTC" if isinstance(value, int) else "later"
+    return f"{format_local(value)}" if isinstance(value, int) else "later"
 
 
 def _describe_error(_: Event, body: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from fidelio.surfaces.cli.context import CommandGroup
 from fidelio.surfaces.cli.runtime.agents import define_command, list_agents_command
 from fidelio.surfaces.cli.runtime.budget import budget_command, readers_command
 from fidelio.surfaces.cli.runtime.messages import (
@@ -28,7 +29,7 @@ from fidelio.surfaces.cli.runtime.times import schedule_group, wakes_command
 from fidelio.surfaces.cli.runtime.worker import worker_command
 
 
-@click.group("runtime")
+@click.group("runtime", cls=CommandGroup)
 def runtime_command() -> None:
     """Define agents, send them messages, follow and answer them.
 

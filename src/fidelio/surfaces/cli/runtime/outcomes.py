@@ -13,8 +13,9 @@ from fidelio.runtime.outcomes.decisions import decide_outcome, override_gate
 from fidelio.runtime.outcomes.record import Criterion, Outcome
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     json_option,
-    print_json,
+    print_items,
     print_line,
     print_quote,
     quote_name,
@@ -24,7 +25,7 @@ from fidelio.surfaces.cli.environments import read_yaml
 from fidelio.surfaces.cli.runtime.targets import open_target, project_option, session_argument
 
 
-@click.group("outcome", short_help="Say what must become true, and decide.")
+@click.group("outcome", cls=CommandGroup, short_help="Say what must become true, and decide.")
 def outcome_group() -> None:
     """Say what must become true in a session, see how far it is, and decide."""
 
@@ -91,7 +92,7 @@ async def show_outcomes(cli: CliContext, session: str, project: str | None, as_j
     async with open_target(cli, session, project) as target:
         outcomes = (await target.record()).outcomes.outcomes
     if as_json:
-        print_json({"outcomes": msgspec.to_builtins(outcomes)})
+        print_items(msgspec.to_builtins(outcomes))
         return
     if not outcomes:
         print_line("The session has no outcome.")

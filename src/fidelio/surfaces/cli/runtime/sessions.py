@@ -20,9 +20,11 @@ from fidelio.runtime.tools.definitions import RUNTIME_TOOL_NAMES
 from fidelio.runtime.transfers import download_file
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     escape_line,
     json_option,
     output_layout,
+    print_items,
     print_json,
     print_line,
     print_quote,
@@ -71,7 +73,7 @@ async def list_sessions_command(
             if len(found) == limit:
                 break
     if as_json:
-        print_json({"sessions": [session_json(session, record) for session, record in found]})
+        print_items([session_json(session, record) for session, record in found])
     elif not found:
         print_line(f"No sessions in this project. `{cli.program} chat` begins one.")
     else:
@@ -134,7 +136,7 @@ def _write(file: Path, content: bytes, *, force: bool) -> None:
         raise UsageProblem(f"{file} cannot be written: {error.strerror}.", remedy="Choose another place with --to.") from error
 
 
-@click.group("memory")
+@click.group("memory", cls=CommandGroup)
 def memory_group() -> None:
     """Look at what a session and its agent remember."""
 

@@ -10,8 +10,10 @@ from fidelio.errors import Command, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     escape_line,
     json_option,
+    print_items,
     print_json,
     print_line,
     print_table,
@@ -24,7 +26,7 @@ from fidelio.surfaces.cli.runtime.targets import open_target, project_option, se
 _MARKS = {"added": "+", "removed": "-", "modified": "~"}
 
 
-@click.group("snapshots")
+@click.group("snapshots", cls=CommandGroup)
 def snapshots_group() -> None:
     """Look at earlier states of a session's workspace, and restore them.
 
@@ -42,7 +44,7 @@ async def list_snapshots(cli: CliContext, session: str, project: str | None, as_
     async with open_target(cli, session, project) as target:
         found = await target.service.list_snapshots(target.session)
     if as_json:
-        print_json({"snapshots": found})
+        print_items(found)
     elif not found:
         print_line("The session has no snapshot: nothing has changed its workspace before a wake.")
     else:

@@ -22,11 +22,12 @@ from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import CliContext
+from fidelio.surfaces.cli.references import SESSION
 from fidelio.surfaces.cli.sandbox import real_project
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-session_argument = click.argument("session", metavar="SESSION")
+session_argument = click.argument("session", metavar="SESSION", type=SESSION)
 project_option = click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
 
 
@@ -59,7 +60,7 @@ async def find_session(app: Application, service: RuntimeService, name: str, pro
     if not is_short_handle(name) and (newest := await find_newest_session(service.context, directory, name)) is not None:
         return newest
     try:
-        found = await records.find(name)
+        found = await records.find(name, kind="runtime")
     except SessionNotFound as error:
         raise _no_session(name) from error
     if found.kind != "runtime":

@@ -9,8 +9,10 @@ import click
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     json_option,
     parse_duration,
+    print_items,
     print_json,
     print_line,
     print_table,
@@ -49,7 +51,7 @@ def _schedule_row(schedule: dict[str, Any]) -> dict[str, str]:
     return {"when": schedule["next"], "kind": every, "reason": schedule["name"], "note": schedule["note"]}
 
 
-@click.group("schedule")
+@click.group("schedule", cls=CommandGroup)
 def schedule_group() -> None:
     """Wake a session again and again."""
 
@@ -97,7 +99,7 @@ async def list_schedules(cli: CliContext, session: str, project: str | None, as_
     async with open_target(cli, session, project) as target:
         schedules = (await target.service.describe(target.session))["schedules"]
     if as_json:
-        print_json({"schedules": schedules})
+        print_items(schedules)
     elif not schedules:
         print_line("The session has no schedule.")
     else:

@@ -1,0 +1,106 @@
+"""The terminal of a command that works for a while: asks what comes up in place, and lets the person leave it with a key.
+
+Where nobody sits at a terminal, it only prints: the requests wait in the inbox, as they do for every other process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from fidelio.app.application import Application
+from fidelio.errors import RequestNotFound, SessionNotFound
+from fidelio.inbox import require_person
+from fidelio.surfaces.cli.context import CliContext, print_line
+from fidelio.surfaces.cli.inbox import load_item, print_item
+from fidelio.surfaces.cli.prompting import Keyboard, Prompter, can_prompt
+
+DETACH_KEY = "d"
+
+
+def _ignore() -> None:
+    """Nothing is drawn that would have to make room."""
+
+
+class AttendedTerminal:
+    """`async with`: requests passed to `ask` are asked during the block. `detached` is set by the key `d`.
+
+    `pause` and `resume` are called around a question, for a command that draws on the screen meanwhile.
+    """
+
+    def __init__(
+        self,
+        cli: CliContext,
+        application: Application,
+        *,
+        attended: bool = True,
+        pause: Callable[[], None] = _ignore,
+        resume: Callable[[], None] = _ignore,
+    ) -> None:
+        self._cli, self._application, self._pause, self._resume = cli, application, pause, resume
+        self.is_attended = attended and can_prompt()
+        self.detached = asyncio.Event()
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._known: set[str] = set()
+        self._resources = ExitStack()
+        self._task: asyncio.Task[None] | None = None
+        self._prompter: Prompter | None = None
+
+    async def __aenter__(self) -> Self:
+        if self.is_attended:
+            keyboard = self._resources.enter_context(Keyboard())
+            self._prompter = Prompter(self._cli, self._application, keyboard, require_person())
+            self._task = asyncio.create_task(self._serve(keyboard, self._prompter))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+        finally:
+            self._resources.close()
+
+    def ask(self, request: str) -> None:
+        """Ask this request as soon as no other is being asked; each is asked once."""
+        if self.is_attended and request not in self._known:
+            self._known.add(request)
+            self._waiting.put_nowait(request)
+
+    def print(self, line: str, indent: str = "", *, err: bool = False) -> None:
+        """Print a line, above a question that is being asked."""
+        if self._prompter is not None:
+            self._prompter.print(line, indent)
+        else:
+            print_line(line, indent, err=err)
+
+    async def _serve(self, keyboard: Keyboard, prompter: Prompter) -> None:
+        while True:
+            pressing, waiting = asyncio.create_task(keyboard.read()), asyncio.create_task(self._waiting.get())
+            try:
+                await asyncio.wait({pressing, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (pressing, waiting):
+                    task.cancel()
+            if pressing.done() and not pressing.cancelled() and pressing.result() == DETACH_KEY:
+                self.detached.set()
+            if waiting.done() and not waiting.cancelled():
+                await self._ask(prompter, waiting.result())
+
+    async def _ask(self, prompter: Prompter, request: str) -> None:
+        try:
+            item = await load_item(self._application, request)
+        except (RequestNotFound, SessionNotFound):
+            return
+        if item.request.state != "open" or item.mismatch:
+            return
+        self._pause()
+        try:
+            await prompter.ask(item.request, lambda: print_item(item, self._cli.program, in_place=True))
+        finally:
+            self._resume()

@@ -1,0 +1,280 @@
+"""Questions in place: shows a request at the terminal and reads its answer by keys, while others may answer it elsewhere.
+
+Only a person at a terminal is asked: both streams are a terminal, this process is in its foreground, and it does not run below
+an agent. What was typed before a question appeared does not answer it. An answer that comes too late is refused by the inbox,
+and the person is told whose answer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import click
+import msgspec
+
+from fidelio.app.application import Application
+from fidelio.errors import FidelioError, RequestClosed
+from fidelio.inbox import APPROVAL, AnsweredRequest, Inbox
+from fidelio.ledger.model import Request
+from fidelio.processes.caller import identify_process
+from fidelio.surfaces.cli.context import CliContext, describe_channel, output_layout, quote_name, supports_unicode, uses_color
+from fidelio.surfaces.text import Layout, escape_line, measure, pad
+
+UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace"
+_KEYS = {"\r": ENTER, "\n": ENTER, "\x7f": BACKSPACE, "\b": BACKSPACE, "\x04": ESCAPE}
+_ARROWS = {"A": UP, "B": DOWN}
+_LONGEST_COMMENT = 2_000
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the person has chosen. `option` and `text` are empty if the request stays open."""
+
+    option: str = ""
+    text: str = ""
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self.option or self.text)
+
+
+class Menu(msgspec.Struct, frozen=True):
+    """The state of a question: the line that is marked, and the text that is typed. `press` is a pure function of the key."""
+
+    options: tuple[str, ...]
+    at: int = 0
+    text: str = ""
+    is_typing: bool = False
+
+    def press(self, key: str) -> Menu | Answer:
+        """The state after a key, or the answer. Escape leaves the question open."""
+        return self._type(key) if self.is_typing else self._choose(key)
+
+    def _choose(self, key: str) -> Menu | Answer:
+        count = len(self.options) + 1
+        if key in (UP, DOWN):
+            return msgspec.structs.replace(self, at=(self.at + (1 if key == DOWN else -1)) % count)
+        if key == "t":
+            return msgspec.structs.replace(self, is_typing=True)
+        if key.isascii() and key.isdigit() and 1 <= int(key) <= len(self.options):
+            return Answer(self.options[int(key) - 1], self.text.strip())
+        if key == ENTER and self.at < len(self.options):
+            return Answer(self.options[self.at], self.text.strip())
+        return Answer() if key in (ENTER, ESCAPE, "s") else self
+
+    def _type(self, key: str) -> Menu | Answer:
+        if key == ESCAPE:
+            return msgspec.structs.replace(self, text="", is_typing=False) if self.options else Answer()
+        if key == ENTER:
+            return msgspec.structs.replace(self, is_typing=False) if self.options else Answer(text=self.text.strip())
+        if key == BACKSPACE:
+            return msgspec.structs.replace(self, text=self.text[:-1])
+        is_sign = len(key) == 1 and key.isprintable() and len(self.text) < _LONGEST_COMMENT
+        return msgspec.structs.replace(self, text=self.text + key) if is_sign else self
+
+
+def open_menu(request: Request) -> Menu:
+    """The menu of a request. Enter alone never allows a tool: there the mark begins at the line that leaves it open."""
+    options = tuple(str(option["id"]) for option in request.options)
+    return Menu(options, at=len(options) if request.kind == APPROVAL else 0, is_typing=not options)
+
+
+def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) -> Iterator[str]:
+    """The lines of a menu, each on a single line of the terminal, so that they can be drawn again in their place."""
+    if menu.is_typing:
+        shown, room = escape_line(menu.text), max(1, layout.width - 16)
+        while measure(shown) > room:
+            shown = shown[1:]
+        yield f"  {'Comment' if menu.options else 'Answer'}: {shown}_"
+        keys = "Enter takes it, Esc goes back." if menu.options else "Enter sends it. Empty, or Esc: later."
+        yield "  " + layout.shorten(keys, layout.width - 2)
+        return
+    mark, width = ("▸" if unicode else ">"), max(map(measure, map(quote_name, menu.options)), default=0)
+    for at, option in enumerate(request.options):
+        line = f"  {mark if at == menu.at else ' '} {at + 1 if at < 9 else ' '}  {pad(quote_name(option['id']), width)}  "
+        yield line + layout.shorten(option.get("label", ""), max(1, layout.width - measure(line)))
+    yield f"  {mark if menu.at == len(menu.options) else ' '} s  answer later"
+    if menu.text:
+        yield "  " + layout.shorten(f"Comment: {menu.text}", layout.width - 2)
+    yield "  " + layout.shorten("Arrow keys and Enter, or a number. t adds a comment.", layout.width - 2)
+
+
+class Keyboard:
+    """Keys of the terminal, without waiting for a line. Used as a context manager; Ctrl-C stays a signal."""
+
+    def __init__(self) -> None:
+        self._keys: asyncio.Queue[str] = asyncio.Queue()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace")
+        self._descriptor = -1
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._descriptor = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self._descriptor)
+        tty.setcbreak(self._descriptor, termios.TCSANOW)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._fill)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        with suppress(termios.error):
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+
+    async def read(self) -> str:
+        """The next key: a character, or one of the names above."""
+        return await self._keys.get()
+
+    def discard(self) -> None:
+        """Forget what was typed until now."""
+        with suppress(termios.error):
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+        while not self._keys.empty():
+            self._keys.get_nowait()
+
+    def _fill(self) -> None:
+        try:
+            chunk = os.read(self._descriptor, 1_024)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            self._keys.put_nowait(ESCAPE)
+            return
+        for key in split_keys(self._decode.decode(chunk)):
+            self._keys.put_nowait(key)
+
+
+def split_keys(text: str) -> Iterator[str]:
+    """Split what the terminal sent into keys. Sequences of other keys, such as F1, are left out."""
+    at = 0
+    while at < len(text):
+        sign = text[at]
+        at += 1
+        if sign != "\x1b":
+            yield _KEYS.get(sign, sign)
+        elif text[at : at + 1] in ("[", "O") and text[at : at + 1]:
+            end = at + 1
+            while end < len(text) and not text[end].isalpha() and text[end] != "~":
+                end += 1
+            if arrow := _ARROWS.get(text[end : end + 1]):
+                yield arrow
+            at = end + 1
+        else:
+            yield ESCAPE
+
+
+def can_prompt() -> bool:
+    """Whether a person sits at this terminal. An agent never answers for a person, not even through a terminal of its own."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        return False
+    with suppress(OSError):
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp() and not identify_process().is_agent
+    return False
+
+
+async def submit_answer(application: Application, request: str, answer: Answer, *, by: str) -> AnsweredRequest:
+    """Answer a request from this terminal, and wake a session that sleeps until then."""
+    inbox = await application.inbox()
+    answered = await inbox.answer(request, answer.option, text=answer.text, by=by, channel="cli")
+    if answered.request.detail.get("job"):
+        # The session sleeps; without a worker it would go on with the next one that somebody starts.
+        await application.start_runtime_worker()
+    return answered
+
+
+class Prompter:
+    """Asks requests at the terminal, one after the other. Lines of the command are printed above the open menu."""
+
+    def __init__(self, cli: CliContext, application: Application, keyboard: Keyboard, person: str) -> None:
+        self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
+        self._layout, self._unicode, self._colored = output_layout(), supports_unicode(), uses_color()
+        self._drawn: list[str] = []
+
+    def print(self, line: str = "", indent: str = "") -> None:
+        """Print a line above the menu."""
+        drawn = self._drawn
+        self._erase()
+        for part in self._layout.wrap_line(line, indent):
+            click.echo(part)
+        self._draw(drawn)
+
+    async def ask(self, request: Request, show: Callable[[], None]) -> bool:
+        """Ask a request; `show` prints it. Returns whether it was answered, here or elsewhere."""
+        inbox = await self._application.inbox()
+        show()
+        self._keyboard.discard()
+        closed = asyncio.create_task(inbox.wait_until_closed(request.id))
+        try:
+            return await self._ask(inbox, request, closed)
+        finally:
+            self._erase()
+            closed.cancel()
+            await asyncio.wait({closed})
+
+    async def _ask(self, inbox: Inbox, request: Request, closed: asyncio.Task[Request]) -> bool:
+        menu: Menu | Answer = open_menu(request)
+        while isinstance(menu, Menu):
+            self._erase()
+            self._draw(list(format_menu(menu, request, self._layout, unicode=self._unicode)))
+            key = await self._wait_for_key(closed)
+            if key is None:
+                self.print(describe_closed(closed.result()))
+                return True
+            menu = menu.press(key)
+        self._erase()
+        if not menu.is_given:
+            self.print(f"It stays open: {self._cli.program} answer {request.id}")
+            return False
+        return await self._submit(inbox, request, menu)
+
+    async def _wait_for_key(self, closed: asyncio.Task[Request]) -> str | None:
+        """The next key; None once the request was closed elsewhere."""
+        reading = asyncio.create_task(self._keyboard.read())
+        try:
+            await asyncio.wait({reading, closed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not reading.done():
+                reading.cancel()
+        return None if closed.done() else reading.result()
+
+    async def _submit(self, inbox: Inbox, request: Request, answer: Answer) -> bool:
+        try:
+            await submit_answer(self._application, request.id, answer, by=self._person)
+        except RequestClosed:
+            self.print(describe_closed(await inbox.find(request.id)))
+        except FidelioError as error:
+            # What the inbox refuses must not end the work that waits for it.
+            self.print(f"! {escape_line(self._cli.render(error.text))}")
+            return False
+        else:
+            self.print(f"Answered: {quote_name(answer.option) if answer.option else 'with your text'}.")
+        return True
+
+    def _erase(self) -> None:
+        if self._drawn:
+            click.echo(f"\r\x1b[{len(self._drawn)}A\x1b[J", nl=False, color=True)
+            self._drawn = []
+
+    def _draw(self, lines: list[str]) -> None:
+        for line in lines:
+            is_marked = line.lstrip().startswith(("▸", ">"))
+            click.echo(click.style(line, bold=True) if is_marked and self._colored else line)
+        self._drawn = lines
+
+
+def describe_closed(request: Request) -> str:
+    """Whose answer counts, for the person who was slower."""
+    if request.state != "answered":
+        return f"It is no longer open: {request.state}."
+    option = request.answer.get("option", "")
+    how = describe_channel(request.channel or "", request.assurance or "")
+    chosen = quote_name(option) if option else "a text"
+    return f"Somebody else was faster: {chosen}, {how}by {quote_name(request.answered_by or '')}. That answer counts."
