@@ -25,7 +25,8 @@ from fidelio.errors import UsageProblem
 from fidelio.home import Home
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
-from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, print_line, quote_name, run_async
+from fidelio.surfaces.cli.attended import AttendedTerminal
+from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, quote_name, run_async
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
@@ -101,7 +102,7 @@ def run_server(
                 click.echo(f"  your browser: {make_link(application.keys(), url)}")
                 click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
                 if demo:
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program, cli=cli)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
             project = str(current_directory())
@@ -125,7 +126,7 @@ def run_demo_server(cli: CliContext, *, headless: bool) -> None:
             async def demo(url: str) -> None:
                 person = "warm" if headless else None
                 async with asyncio.timeout(DEMO_SECONDS if headless else None):
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=person, program=cli.program)
+                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=person, program=cli.program, cli=cli)
 
             await _serve(cli.settings, _demo_tools(bundled), ListenAddress(), token, demo, ends=True)
 
@@ -212,11 +213,13 @@ def _print_welcome(url: str, program: str, token: ServerToken) -> None:
     click.echo(f"  your inbox:   {program} inbox --watch, or the page; `{program} open` prints a new link to it")
 
 
-async def run_demo(application: Application, address: str, *, token: str, person: str | None, program: str) -> None:
+async def run_demo(
+    application: Application, address: str, *, token: str, person: str | None, program: str, cli: CliContext | None = None
+) -> None:
     """Run the scripted agent to the end of `hello`, at the MCP endpoint `address`.
 
     `token`: the token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
-    `program`: how the commands begin that the output suggests.
+    `program`: how the commands begin that the output suggests. `cli`: ask at the terminal of this command, if it has one.
     """
     records, inbox = await application.records(), await application.inbox()
     click.echo()
@@ -225,21 +228,29 @@ async def run_demo(application: Application, address: str, *, token: str, person
         connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent,
     ):
         session = await agent.start_session()
-        display = asyncio.create_task(_print_events(records, session))
-        try:
-            request = await agent.advance_to_question()
-            _print_request_hint(request, program)
-            if person is not None:
-                await inbox.answer(request, person, by="person:scripted", channel="cli")
-            await inbox.wait_until_closed(request)
-            await agent.finish()
-            await asyncio.wait_for(display, LAST_EVENT_SECONDS)
-        finally:
-            display.cancel()
-            # Its errors are not raised: the exception that ended this block is reported already.
-            await asyncio.gather(display, return_exceptions=True)
-            await _delete_unless_completed(records, session, f"agent:{AGENT}")
+        async with _attend(cli, application, attended=person is None) as terminal:
+            display = asyncio.create_task(_print_events(records, session, terminal))
+            try:
+                request = await agent.advance_to_question()
+                if terminal.is_attended:
+                    terminal.ask(request)
+                else:
+                    _print_request_hint(request, program)
+                if person is not None:
+                    await inbox.answer(request, person, by="person:scripted", channel="cli")
+                await inbox.wait_until_closed(request)
+                await agent.finish()
+                await asyncio.wait_for(display, LAST_EVENT_SECONDS)
+            finally:
+                display.cancel()
+                # Its errors are not raised: the exception that ended this block is reported already.
+                await asyncio.gather(display, return_exceptions=True)
+                await _delete_unless_completed(records, session, f"agent:{AGENT}")
     click.echo(f"\nThe workflow has ended. Look at the record:\n  {program} report {session}\n  {program} verify {session}")
+
+
+def _attend(cli: CliContext | None, application: Application, *, attended: bool) -> AttendedTerminal:
+    return AttendedTerminal(cli or CliContext(home=None, debug=False), application, attended=attended and cli is not None)
 
 
 async def _delete_unless_completed(records: Records, session: str, actor: str) -> None:
@@ -258,11 +269,11 @@ def _print_request_hint(request: str, program: str) -> None:
     click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
 
 
-async def _print_events(records: Records, session: str) -> None:
+async def _print_events(records: Records, session: str, terminal: AttendedTerminal) -> None:
     """Print events as they are recorded, up to the call that completes the session."""
     is_completed = False
     async for event in records.follow(session):
-        print_line(
+        terminal.print(
             f"{format_local(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
         )
         if is_completed and event.type == CALLED:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -14,75 +19,189 @@ from fidelio.app.application import Application
 from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, format_local, now_ms
 from fidelio.engine.record import BY_DEFINITION
-from fidelio.errors import SessionNotFound
+from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.inbox import APPROVAL, Inbox
-from fidelio.ledger.model import Request, RequestState, Session
+from fidelio.ledger.model import Page, Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
     describe_channel,
     escape_line,
     json_option,
     json_text,
+    parse_duration,
     print_items,
+    print_json,
     print_line,
+    print_message,
     print_quote,
+    print_table,
     quote_name,
     shorten,
+    terminal_width,
     with_cli_context,
 )
-from fidelio.surfaces.cli.references import SESSION
+from fidelio.surfaces.cli.references import SESSION, WORKFLOW
 from fidelio.surfaces.text import MAX_LINES
+
+KINDS = click.Choice(["checkpoint", "question", "permission", "tool_approval", "custom_tool"])
+_HOOK_SECONDS = 30.0
+
+
+class InboxFilter(msgspec.Struct, frozen=True):
+    """Which requests are wanted. Ages are in seconds, since the request was opened."""
+
+    workflow: str | None = None
+    kind: str | None = None
+    older: int | None = None
+    newer: int | None = None
+
+    def accepts(self, request: Request) -> bool:
+        age = (now_ms() - request.opened_at) / 1000
+        return (
+            self.workflow in (None, request.detail.get("workflow"))
+            and self.kind in (None, request.kind)
+            and (self.older is None or age >= self.older)
+            and (self.newer is None or age <= self.newer)
+        )
 
 
 @click.command("inbox")
 @click.option("--all", "everything", is_flag=True, help="Also list requests that are closed.")
 @click.option("--session", type=SESSION, help="Only requests of this session.")
+@click.option("--workflow", type=WORKFLOW, help="Only requests of this workflow.")
+@click.option("--kind", type=KINDS, help="Only requests of this kind.")
+@click.option("--older-than", "older", metavar="AGE", help="Only requests that wait for at least this long: 30m, 2h, 1d.")
+@click.option("--newer-than", "newer", metavar="AGE", help="Only requests that were opened within this time: 30m, 2h, 1d.")
+@click.option("--count", "counting", is_flag=True, help="Print only how many there are.")
+@click.option("--compact", is_flag=True, help="Print a line for each, without options and context.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
 @click.option("--watch", is_flag=True, help="Keep printing requests as they are opened and answered, until Ctrl-C.")
+@click.option("--bell/--no-bell", default=True, help="With --watch on a terminal: ring for each new request.  [default: bell]")
+@click.option(
+    "--hook",
+    metavar="COMMAND",
+    help="With --watch: run this command of yours for each new request, which it reads as JSON on standard input.",
+)
 @json_option
 @with_cli_context
 async def inbox_command(
-    cli: CliContext, everything: bool, session: str | None, limit: int, after: str | None, watch: bool, as_json: bool
+    cli: CliContext, /, everything: bool, session: str | None, watch: bool, as_json: bool, **options: Any
 ) -> None:
     """List the requests that wait for a person, oldest first: question, options, and how to answer."""
-    if watch:
-        await _watch_inbox(cli, session, as_json=as_json)
-        return
+    wanted = _read_filter(options)
+    if not watch and options["hook"]:
+        raise UsageProblem("--hook needs --watch.", remedy="Pass both, or leave out --hook.")
     async with cli.open() as application:
         records, inbox = await application.records(), await application.inbox()
-        state: RequestState | None = None if everything else "open"
         session_id = await _resolve_session(records, session)
-        page = await inbox.list_requests(session=session_id, state=state, cursor=after, limit=limit)
+        if watch:
+            await InboxWatch(cli, records, inbox, wanted, options, as_json=as_json).run(session_id)
+            return
+        state: RequestState | None = None if everything else "open"
+        if options["counting"]:
+            count = sum([1 async for request in inbox.iterate(session=session_id, state=state) if wanted.accepts(request)])
+            print_json({"count": count}) if as_json else click.echo(str(count))
+            return
+        page = await _read_page(partial(inbox.list_requests, session=session_id, state=state), wanted, options)
         items = await load_items(records, inbox, page.items)
     if as_json:
         print_items([item_json(item) for item in items], page.next)
-    elif not items:
-        click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
-    for item in () if as_json else items:
-        print_item(item, cli.program)
-    if page.next and not as_json:
-        click.echo(f"More: {cli.program} inbox --after {page.next}")
-
-
-async def _watch_inbox(cli: CliContext, session: str | None, *, as_json: bool) -> None:
-    """Print the open requests, then every request that any process opens or closes."""
-    async with cli.open() as application:
-        records, inbox, states = await application.records(), await application.inbox(), dict[str, str]()
-        session_id = await _resolve_session(records, session)
-        if not as_json and not (await inbox.list_requests(session=session_id, limit=1)).items:
-            click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)} yet.")
-        async for request in inbox.follow(session=session_id):
-            if states.get(request.id) != request.state:
-                states[request.id] = request.state
-                _print_watched(cli, (await load_items(records, inbox, [request]))[0], as_json=as_json)
-
-
-def _print_watched(cli: CliContext, item: InboxItem, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json_text(item_json(item)))
     else:
+        _print_list(cli, items, page.next, compact=options["compact"])
+
+
+def _read_filter(options: dict[str, Any]) -> InboxFilter:
+    ages = {name: parse_duration(text, f"--{name}-than") for name in ("older", "newer") if (text := options.pop(name))}
+    return InboxFilter(options.pop("workflow"), options.pop("kind"), **ages)
+
+
+async def _read_page(
+    read: Callable[..., Awaitable[Page[Request]]], wanted: InboxFilter, options: dict[str, Any]
+) -> Page[Request]:
+    """Read until as many requests as are to be listed were found, or the end."""
+    found, cursor = list[Request](), options["after"]
+    while True:
+        page = await read(cursor=cursor, limit=options["limit"] - len(found))
+        found += filter(wanted.accepts, page.items)
+        cursor = page.next
+        if cursor is None or len(found) >= options["limit"]:
+            return Page(items=tuple(found), next=cursor)
+
+
+def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None, *, compact: bool) -> None:
+    if not items and cursor is None:
+        click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
+    if compact and items:
+        print_table([_compact_row(item) for item in items], ["id", "age", "about", "question"], cut=["question", "about"])
+    for item in () if compact else items:
         print_item(item, cli.program)
+    if cursor:
+        click.echo(f"More: {cli.program} inbox --after {cursor}")
+
+
+def _compact_row(item: InboxItem) -> dict[str, str]:
+    request, detail = item.request, item.request.detail
+    about = "/".join(str(detail[part]) for part in ("workflow", "activity") if detail.get(part)) or request.kind
+    question = f"! {item.mismatch}" if item.mismatch else request.question
+    age = _format_duration(max(0, now_ms() - request.opened_at) // 1000) if request.state == "open" else request.state
+    return {"id": request.id, "age": age, "about": about, "question": question}
+
+
+class InboxWatch:
+    """Prints the open requests, then every request that any process opens or closes, and notifies of the new ones."""
+
+    def __init__(
+        self, cli: CliContext, records: Records, inbox: Inbox, wanted: InboxFilter, options: dict[str, Any], *, as_json: bool
+    ) -> None:
+        self._cli, self._records, self._inbox, self._wanted, self._as_json = cli, records, inbox, wanted, as_json
+        self._hook: str | None = options["hook"]
+        self._compact: bool = options["compact"]
+        self._rings: bool = options["bell"] and sys.stdout.isatty()
+        self._began_at = now_ms()
+
+    async def run(self, session: str | None) -> None:
+        states: dict[str, str] = {}
+        if not self._as_json and not (await self._inbox.list_requests(session=session, limit=1)).items:
+            click.echo(f"Nothing waits for you in {describe_ledger(self._cli.settings)} yet.")
+        async for request in self._inbox.follow(session=session):
+            if states.get(request.id) != request.state and self._wanted.accepts(request):
+                states[request.id] = request.state
+                await self._show((await load_items(self._records, self._inbox, [request]))[0])
+
+    async def _show(self, item: InboxItem) -> None:
+        if self._as_json:
+            click.echo(json_text(item_json(item)))
+        elif self._compact:
+            row = _compact_row(item)
+            print_line(shorten(f"{row['id']}  {row['age']}  {row['about']}  {row['question']}", terminal_width()))
+        else:
+            print_item(item, self._cli.program)
+        # Those that waited before are no news.
+        if item.request.state == "open" and item.request.opened_at >= self._began_at and not item.mismatch:
+            if self._rings:
+                click.echo("\a", nl=False)
+            if self._hook:
+                await run_hook(self._hook, item)
+
+
+async def run_hook(command: str, item: InboxItem) -> None:
+    """Run the command of the user with the request as JSON on its standard input; what it does wrong is only reported."""
+    environ = {**os.environ, "FIDELIO_REQUEST": item.request.id, "FIDELIO_SESSION": item.request.session}
+    process = await asyncio.create_subprocess_shell(
+        command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, env=environ, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(_HOOK_SECONDS):
+            await process.communicate(json_text(item_json(item)).encode())
+    except (TimeoutError, asyncio.CancelledError) as error:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        if isinstance(error, asyncio.CancelledError):
+            raise
+    if process.returncode:
+        print_message(f"The hook ended with {process.returncode} for request {item.request.id}.")
 
 
 async def load_item(application: Application, request: str) -> InboxItem:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import click
 
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.identifiers import check_id
+from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.reading.document import detect_format
+from fidelio.definitions.reading.positions import MAX_BYTES
 from fidelio.errors import BadId, HomeProblem, UsageProblem
 from fidelio.home import DIRECTORY, Home
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
@@ -30,19 +33,25 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.project_home import ProjectHome, check_home, choose_home, create_home, describe_former_home
+from fidelio.surfaces.cli.references import WORKFLOW
 from fidelio.surfaces.commands import find_program
 
 TEMPLATE = Path(__file__).with_name("new_workflow.yaml")
 # Where the template has the name of the workflow.
 PLACEHOLDER = "NAME"
+# Files of a workflow that is copied.
+_MOST_FILES = 500
+_FIDELITY_LINE = re.compile(r"^fidelity:", re.MULTILINE)
+_ID_LINE = re.compile(r"^(\s*\"?id\"?:\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s#,]+)", re.MULTILINE)
 
 
 @click.command("new")
 @click.argument("name")
+@click.option("--from", "source", metavar="WORKFLOW", type=WORKFLOW, help="Copy this workflow instead, with all its files.")
 @json_option
 @with_cli_context
-def new_command(cli: CliContext, name: str, as_json: bool) -> None:
-    """Write a small workflow NAME, to be changed into your own.
+def new_command(cli: CliContext, name: str, source: str | None, as_json: bool) -> None:
+    """Write a small workflow NAME, to be changed into your own, or a copy of another with --from.
 
     It has three activities and a question that only a person can answer, and its comments explain it. It declares
     `fidelity: enforce`: a server refuses a move that the workflow does not allow.
@@ -57,7 +66,8 @@ def new_command(cli: CliContext, name: str, as_json: bool) -> None:
     chosen = choose_home(project, cli.home)
     check_home(project, chosen)
     _refuse_existing(cli, chosen.home, workflow)
-    file = _write_workflow(project, chosen, workflow)
+    files = _read_template(workflow) if source is None else _read_copy(cli, source, workflow)
+    file = _write_workflow(project, chosen, workflow, files)
     commands = _list_next_commands(cli, chosen, workflow)
     if as_json:
         where = {"workflow": workflow, "home": str(chosen.home.path), "file": str(file)}
@@ -96,11 +106,62 @@ def _refuse_existing(cli: CliContext, home: Home, workflow: str) -> None:
         )
 
 
-def _write_workflow(project: Path, chosen: ProjectHome, workflow: str) -> Path:
-    base = chosen.home.path if chosen.is_named else project
-    path = chosen.home.workflows / workflow / "workflow.yaml"
+def _read_template(workflow: str) -> dict[str, bytes]:
     # JSON text is YAML too, whatever is in the name.
     content = TEMPLATE.read_text("utf-8").replace(PLACEHOLDER, json.dumps(workflow, ensure_ascii=False))
+    return {"workflow.yaml": content.encode()}
+
+
+def _read_copy(cli: CliContext, source: str, workflow: str) -> dict[str, bytes]:
+    """The files of a workflow. Its manifest gets the new id and declares enforce; everything else stays as it is."""
+    manifest = Path(_find_manifest(cli.open().open_library(), source))
+    if manifest.name in MANIFESTS:
+        files = {str(path.relative_to(manifest.parent)): _read_limited(path) for path in _list_files(manifest.parent)}
+        name = manifest.name
+    else:
+        # A workflow that is a single file: what is beside it are others.
+        name = f"workflow{manifest.suffix}"
+        files = {name: _read_limited(manifest)}
+    id_ = json.dumps(workflow, ensure_ascii=False)
+    text, count = _ID_LINE.subn(lambda match: f"{match[1]}{id_}", files[name].decode("utf-8"), count=1)
+    if not count:
+        raise UsageProblem(f"{manifest} has no line with its id.", remedy="Copy its directory yourself, and change the id.")
+    if manifest.suffix in (".yaml", ".yml") and not _FIDELITY_LINE.search(text):
+        text = _ID_LINE.sub(lambda match: f"{match[0]}\nfidelity: enforce", text, count=1)
+    return {**files, name: text.encode()}
+
+
+def _list_files(directory: Path) -> list[Path]:
+    """The files of a workflow, without links and hidden files."""
+    found: list[Path] = []
+    for path in sorted(directory.rglob("*")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
+        if path.is_file() and not path.is_symlink() and not is_hidden:
+            found.append(path)
+        if len(found) > _MOST_FILES:
+            raise UsageProblem(f"{directory} has more than {_MOST_FILES} files.", remedy="Copy the directory yourself.")
+    return found
+
+
+def _find_manifest(library: Library, source: str) -> str:
+    # Raises for a name that does not exist, and suggests others.
+    found = library.workflow(source).id
+    return next(entry.file for entry in library.list() if entry.id == found)
+
+
+def _read_limited(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UsageProblem(f"{path} is larger than {MAX_BYTES} bytes.", remedy="Copy the directory yourself.")
+    return content
+
+
+def _write_workflow(project: Path, chosen: ProjectHome, workflow: str, files: dict[str, bytes]) -> Path:
+    base = chosen.home.path if chosen.is_named else project
+    directory = chosen.home.workflows / workflow
+    manifest = next(name for name in MANIFESTS if name in files)
+    path = directory / manifest
     try:
         # Before the home is created: a home with such a link must not become trusted.
         if link := find_outside_link(base, str(path.relative_to(base))):
@@ -108,7 +169,10 @@ def _write_workflow(project: Path, chosen: ProjectHome, workflow: str) -> Path:
         create_home(chosen)
         # Folders are made only below a path without links; those that stay inside are resolved here.
         root = os.path.realpath(base)
-        write_inside(Path(root), os.path.relpath(os.path.realpath(path), root), content.encode(), replace=False)
+        # The manifest comes last: a directory without it is no workflow.
+        for name in sorted(files, key=lambda name: (name == manifest, name)):
+            target = os.path.relpath(os.path.realpath(directory / name), root)
+            write_inside(Path(root), target, files[name], replace=False)
     except OSError as error:
         remedy = "Check the owner and mode of its directory, or choose another name."
         raise HomeProblem(f"{path} cannot be written: {error.strerror}.", remedy=remedy) from error

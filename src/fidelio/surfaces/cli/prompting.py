@@ -33,6 +33,8 @@ UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace
 _KEYS = {"\r": ENTER, "\n": ENTER, "\x7f": BACKSPACE, "\b": BACKSPACE, "\x04": ESCAPE}
 _ARROWS = {"A": UP, "B": DOWN}
 _LONGEST_COMMENT = 2_000
+# Requests that allow something: a yes must be chosen, not only confirmed.
+_PERMISSIONS = (APPROVAL, "permission")
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class Menu(msgspec.Struct, frozen=True):
 def open_menu(request: Request) -> Menu:
     """The menu of a request. Enter alone never allows a tool: there the mark begins at the line that leaves it open."""
     options = tuple(str(option["id"]) for option in request.options)
-    return Menu(options, at=len(options) if request.kind == APPROVAL else 0, is_typing=not options)
+    return Menu(options, at=len(options) if request.kind in _PERMISSIONS else 0, is_typing=not options)
 
 
 def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) -> Iterator[str]:
