@@ -66,6 +66,10 @@ async def _ask(cli: CliContext, application: Application, request: Request, pers
         return
     if not as_json:
         print_item(item, cli.program)
+    if item.mismatch:
+        raise UsageProblem(
+            f"Request {request.id} cannot be answered. {item.mismatch}", remedy=Hint(Command("doctor"), " checks.")
+        )
     if request.state == "open":
         raise _no_answer(request)
 

@@ -123,12 +123,14 @@ def _read_copy(cli: CliContext, source: str, workflow: str) -> dict[str, bytes]:
         name = f"workflow{manifest.suffix}"
         files = {name: _read_limited(manifest)}
     id_ = json.dumps(workflow, ensure_ascii=False)
-    text, count = _ID_LINE.subn(lambda match: f"{match[1]}{id_}", files[name].decode("utf-8"), count=1)
-    if not count:
+    text = files[name].decode("utf-8")
+    found = _ID_LINE.search(text)
+    if found is None:
         raise UsageProblem(f"{manifest} has no line with its id.", remedy="Copy its directory yourself, and change the id.")
-    if manifest.suffix in (".yaml", ".yml") and not _FIDELITY_LINE.search(text):
-        text = _ID_LINE.sub(lambda match: f"{match[0]}\nfidelity: enforce", text, count=1)
-    return {**files, name: text.encode()}
+    is_yaml = manifest.suffix in (".yaml", ".yml")
+    level = "\nfidelity: enforce" if is_yaml and not _FIDELITY_LINE.search(text) else ""
+    copied = f"{text[: found.start()]}{found[1]}{id_}{level}{text[found.end() :]}"
+    return {**files, name: copied.encode()}
 
 
 def _list_files(directory: Path) -> list[Path]:

@@ -67,7 +67,7 @@ async def add_schedule(cli: CliContext, session: str, name: str, every: str, not
     """Wake SESSION regularly, under NAME. The same name replaces a schedule.
 
     \b
-    fidelio runtime schedule add reviewer daily --every 1d --note "Look at the new changes."
+    fidelio runtime schedule add reviewer daily --every 1d --note "Review."
     """
     person, seconds = require_person(), parse_duration(every, "--every")
     async with open_target(cli, session, project) as target:

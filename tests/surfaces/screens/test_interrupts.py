@@ -1,0 +1,124 @@
+"""Ctrl-C and detaching: what a command has started is stopped, or goes on because the person wants it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.conductor.run_setup import RunSetup, list_workers
+from tests.support import proves
+from tests.support.command_line import run_fidelio
+from tests.surfaces.screens.conftest import AtTerminal
+
+RUN = ("run", "concert", "--agent", "tuner", "--activity-agent", "play=player")
+
+
+def listed(setup: RunSetup, place: dict[str, str]) -> dict[str, str]:
+    done = run_fidelio(("agents", "list", "--json"), environ=place, directory=setup.project)
+    return {item["name"]: item["state"] for item in json.loads(done.stdout)["items"]}
+
+
+@proves("interrupts.stop-agents")
+async def test_ctrl_c_stops_the_agents_of_a_run_and_the_same_command_goes_on(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    command = (*RUN, "--workflows", str(concert.workflows))
+    async with at_terminal(*command) as terminal:
+        await terminal.until("I look at the strings")
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+        session = re.search(r"s_\w+", terminal.text)
+        assert session is not None
+        assert f"{session[0]}-1-tune is stopped." in terminal.text
+        assert "the same command goes on where it was" in " ".join(terminal.text.split())
+    assert listed(concert, place) == {f"{session[0]}-1-tune": "stopped"}
+
+    (concert.root / "gate").touch()
+    async with at_terminal(*command) as terminal:
+        await terminal.until(f"concert continues as {session[0]}.")
+        assert await terminal.wait() == 0, terminal.text
+        assert "completed" in terminal.text
+    async with concert.app() as app:
+        assert [worker.run.number for worker in await list_workers(app, session[0])] == [2, 1]
+
+
+@proves("interrupts.detach")
+@pytest.mark.parametrize("by_key", [True, False])
+async def test_a_run_that_is_detached_goes_on_without_its_terminal(
+    at_terminal: AtTerminal, concert: RunSetup, by_key: bool
+) -> None:
+    command = (*RUN, "--workflows", str(concert.workflows))
+    async with at_terminal(*command, *(() if by_key else ("--detach",))) as terminal:
+        if by_key:
+            await terminal.until("I look at the strings")
+            terminal.press("d")
+        await terminal.until("goes on in the background")
+        assert await terminal.wait() == 0
+        session = re.search(r"s_\w+", terminal.text)
+        assert session is not None
+        assert f"fidelio events {session[0]} --follow" in terminal.text
+    (concert.root / "gate").touch()
+    async with concert.app() as app:
+        records = await app.records()
+        async for _ in records.follow(session[0]):
+            if (await records.find(session[0])).status == "completed":
+                break
+
+
+@proves("interrupts.stop-agents")
+async def test_ctrl_c_stops_an_agent_that_was_started(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    async with at_terminal("agents", "start", "one", "Tune.", "-b", "tuner") as terminal:
+        await terminal.until("I look at the strings")
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+        assert "one is stopped." in terminal.text
+    # In this process as in any other: it is stopped, and not lost.
+    assert listed(concert, place) == {"one": "stopped"}
+
+
+@proves("interrupts.same-input")
+async def test_the_same_input_goes_on_and_another_is_refused_with_the_value_of_the_run(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    file = concert.workflows / "concert" / "workflow.yaml"
+    file.write_text(file.read_text().replace("variables: []", "variables: [{name: pitch, type: number, description: Hz}]"))
+    command = (*RUN, "--workflows", str(concert.workflows))
+    async with at_terminal(*command, "--input", "pitch=440") as terminal:
+        await terminal.until("I look at the strings")
+        terminal.interrupt()
+        await terminal.wait()
+    other = run_fidelio((*command, "--input", "pitch=442"), environ=place, directory=concert.project)
+    (concert.root / "gate").touch()
+    async with at_terminal(*command, "--input", "pitch=440") as terminal:
+        await terminal.until("concert continues as")
+        assert await terminal.wait() == 0, terminal.text
+
+    assert other.returncode == 2
+    assert "In this run pitch has the value 440." in other.stderr
+    async with concert.app() as app:
+        records = await app.records()
+        session = (await records.sessions(kind="workflow")).items[0]
+        assert session.record["set_by"]["pitch"].startswith("person:")
+
+
+@proves("interrupts.deletion-asks")
+async def test_deleting_an_agent_asks_first(at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]) -> None:
+    def run(*words: str, text: str = "") -> tuple[int, str]:
+        done = run_fidelio(("agents", *words), environ=place, directory=concert.project, text=text)
+        return done.returncode, done.stdout + done.stderr
+
+    run("start", "one", "Play.", "-b", "player")
+    async with at_terminal("agents", "delete", "one") as terminal:
+        await terminal.until("Delete one for good? [y/N]")
+        terminal.press("n\r")
+        assert await terminal.wait() == 130
+    code, printed = run("delete", "one")
+    assert (code, "Pass --yes" in printed) == (2, True)
+    assert listed(concert, place) == {"one": "succeeded"}
+    code, printed = run("delete", "on", "--yes", "--json")
+    assert (code, json.loads(printed)["deleted"]) == (0, 1)
+    assert listed(concert, place) == {}

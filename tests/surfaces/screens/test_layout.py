@@ -1,0 +1,195 @@
+"""What every screen promises: it fits, breaks no words, speaks in words, and is plain where it is no terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from fidelio.surfaces.cli.main import cli
+from fidelio.surfaces.text import Layout, measure
+from tests.conductor.run_setup import RunSetup
+from tests.support import proves
+from tests.support.command_line import run_fidelio
+from tests.surfaces.screens.conftest import AtTerminal
+
+LONG = "A description with many words, which goes on and on until it needs more than a line of the table. " * 3
+
+
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, (*words, name))
+
+
+@proves("screens.width")
+@pytest.mark.parametrize("columns", [80, 120])
+def test_every_help_page_fits_and_cuts_no_sentence(setup: RunSetup, place: dict[str, str], columns: int) -> None:
+    for words, command in commands(cli):
+        done = run_fidelio((*words, "--help"), environ={**place, "COLUMNS": str(columns)}, directory=setup.project)
+        assert done.returncode == 0, words
+        assert max(map(len, done.stdout.splitlines())) <= columns, words
+        if isinstance(command, click.Group):
+            section = done.stdout.partition("Commands:\n")[2]
+            assert "..." not in section, words
+
+
+@proves("screens.width")
+@pytest.mark.parametrize("columns", [80, 120])
+async def test_lists_fit_the_terminal(at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str], columns: int) -> None:
+    run_fidelio(
+        ("agents", "start", "a-rather-long-name-of-an-agent-session", "Play.", "-b", "player"),
+        environ=place,
+        directory=concert.project,
+    )
+    for command in (
+        ["list"],
+        ["sessions"],
+        ["agents", "list"],
+        ["agents", "blueprints"],
+        ["doctor"],
+        ["events", "last"],
+        ["agents", "status", "last"],
+    ):
+        async with at_terminal(*command, columns=columns, rows=60) as terminal:
+            assert await terminal.wait() in (0, 1), terminal.text
+            # pyte would wrap a longer line, and the line below would begin with its rest. A path is never broken, to be copied.
+            lines = [click.unstyle(line) for line in terminal.raw.decode().split("\r\n")]
+            assert not [line for line in lines if len(line) > columns and max(map(len, line.split())) < columns // 2], command
+
+
+@proves("screens.width")
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_table_fits_and_breaks_no_word(columns: int) -> None:
+    rows = [{"id": "s_000000000001", "path": "/0123456789" * 9, "text": LONG}, {"id": "b", "path": "p", "text": "t"}]
+    lines = list(Layout(columns).format_table(rows, ["id", "path", "text"], ["path", "text"]))
+
+    assert max(map(measure, lines)) <= columns
+    words = set(re.findall(r"[A-Za-z]+", LONG)) | {"ID", "PATH", "TEXT", "s", "b", "p", "t", "text"}
+    if columns == 120:
+        assert set(re.findall(r"[A-Za-z]+", " ".join(lines))) <= words
+    # A line that goes on inside of a cell does not look like a line of ours.
+    assert all("│" in line or line[:1] != " " for line in lines)
+
+
+@proves("screens.width")
+def test_a_table_that_cannot_fit_becomes_a_block_for_each_row() -> None:
+    rows = [{"id": "s_000000000001", "name": "x" * 30, "state": "stopped", "text": "short"}]
+    lines = list(Layout(40).format_table(rows, ["id", "name", "state", "text"], ["text"]))
+
+    assert lines == ["s_000000000001", f"  name   {'x' * 30}", "  state  stopped", "  text   short"]
+
+
+@proves("screens.run")
+async def test_the_tree_shows_activity_step_agent_tokens_and_cost(at_terminal: AtTerminal, concert: RunSetup) -> None:
+    command = ("run", "concert", "--agent", "tuner", "--activity-agent", "play=player", "--workflows", str(concert.workflows))
+    for columns in (80, 120):
+        async with at_terminal(*command, "--new", columns=columns) as terminal:
+            await terminal.until("I look at the strings")
+            tree = terminal.text
+            (concert.root / "gate").touch()
+            assert await terminal.wait() == 0, terminal.text
+            done = terminal.text
+        (concert.root / "gate").unlink()
+
+        assert re.search(r"concert  s_\w+  \d+:\d\d  1,200 tokens  \$0\.25", tree)
+        assert re.search(r"└── ▸ tune  tuner +\d+:\d\d  1,200 tokens  \$0\.25", tree)
+        assert "    ├── step tune-step\n" in tree
+        assert "    └── I look at the strings of all the instruments" in tree
+        assert re.search(r"├── ✓ tune  tuner +\d+:\d\d  1,200 tokens  \$0\.25\n└── ✓ play  player", done)
+        # The tree that was drawn last is the only one that is left.
+        assert done.count("concert  s_") == 1
+
+
+@proves("screens.run")
+def test_a_log_gets_whole_lines(concert: RunSetup, place: dict[str, str]) -> None:
+    (concert.root / "gate").touch()
+    command = ("run", "concert", "--agent", "tuner", "--activity-agent", "play=player", "--workflows", str(concert.workflows))
+    done = run_fidelio(command, environ={**place, "COLUMNS": "120"}, directory=concert.project)
+
+    assert done.returncode == 0, done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first.startswith("concert begins as s_")
+    assert all(re.match(r" +\d+:\d\d  \S|│ ", line) for line in lines)
+    assert "\x1b" not in done.stdout
+
+
+@proves("screens.words")
+async def test_events_and_status_are_words(at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]) -> None:
+    (concert.root / "gate").touch()
+    run_fidelio(("agents", "start", "one", "Tune.", "-b", "tuner"), environ=place, directory=concert.project)
+    async with at_terminal("agents", "events", "one", columns=120) as terminal:
+        assert await terminal.wait() == 0
+        events = terminal.text
+    async with at_terminal("agents", "status", "one") as terminal:
+        assert await terminal.wait() == 0
+        status = terminal.text
+
+    assert re.search(r" 1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d CES?T  session from blueprint tuner, executor scripted", events)
+    assert "run 1 is queued: Tune." in events
+    assert "has used 1,200 tokens in, 0 out, $0.25" in events
+    assert "says: I look at the strings" in events
+    assert not re.search(r"[0-9a-f]{16}|\{'|=", events)
+    assert re.search(r"  run: 1, began \S+ \S+ CES?T, took [\d.]+ s\n", status)
+    assert "  used: 1,200 tokens in, 0 out, $0.25\n" in status
+    assert "{" not in status
+
+
+@proves("screens.color")
+async def test_color_is_for_terminals_and_never_with_no_color(
+    at_terminal: AtTerminal, setup: RunSetup, place: dict[str, str]
+) -> None:
+    async with at_terminal("doctor") as terminal:
+        await terminal.wait()
+        colored = terminal.raw
+    piped = run_fidelio(("doctor",), environ=place, directory=setup.project)
+
+    assert b"\x1b[3" in colored
+    assert "\x1b" not in piped.stdout
+    plain = run_fidelio(("doctor",), environ={**place, "NO_COLOR": "1"}, directory=setup.project)
+    assert "\x1b" not in plain.stdout
+
+
+@proves("json.errors")
+@pytest.mark.parametrize(
+    ("words", "code", "exit_code"),
+    [
+        (("show", "nothing", "--json"), "definition.workflow-not-found", 4),
+        (("events", "s_nothing00000", "--json"), "ledger.session-not-found", 4),
+        (("sessions", "--nothing", "--json"), "usage", 2),
+        (("agents", "status", "nobody", "--json"), "agent.session-not-found", 4),
+        (("run", "hello", "--input", "x", "--json"), "usage", 2),
+    ],
+)
+def test_an_error_under_json_is_json_with_its_code(
+    setup: RunSetup, place: dict[str, str], words: tuple[str, ...], code: str, exit_code: int
+) -> None:
+    run_fidelio(("tour",), environ=place, directory=setup.project)
+    done = run_fidelio(words, environ=place, directory=setup.project)
+
+    assert (done.returncode, done.stdout) == (exit_code, "")
+    error = json.loads(done.stderr.splitlines()[-1])["error"]
+    assert (error["exit_code"], error["code"]) == (exit_code, code)
+    assert error["message"]
+    assert error["remedy"]
+
+
+@proves("json.lists")
+def test_every_list_has_items_and_next(setup: RunSetup, place: dict[str, str]) -> None:
+    run_fidelio(("agents", "start", "one", "Play.", "-b", "robot"), environ=place, directory=setup.project)
+    lists = (
+        "list", "sessions", "inbox", "agents list", "agents blueprints", "search word", "runtime sessions", "runtime agents",
+        "environments list", "vaults list", "trace last",
+    )  # fmt: skip
+    run_fidelio(("tour",), environ=place, directory=setup.project)
+    for command in lists:
+        done = run_fidelio((*command.split(), "--json"), environ=place, directory=setup.project)
+        assert done.returncode == 0, done.stderr
+        assert {"items", "next"} <= json.loads(done.stdout).keys(), command

@@ -1,0 +1,197 @@
+"""Questions that are answered where a person sits, as pictures of a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fidelio.home import Home
+from fidelio.inbox import Inbox
+from fidelio.ledger import open_ledger
+from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest
+from fidelio.processes.table import AGENT_MARKER
+from tests.conductor.run_setup import RunSetup
+from tests.support import proves
+from tests.support.command_line import run_fidelio
+from tests.surfaces.screens.conftest import AtTerminal
+from tests.surfaces.screens.terminal import BACKSPACE, DOWN, ENTER, ESCAPE, UP, run_in_terminal
+
+SESSION = "s_000000000001"
+OPTIONS = (
+    {"id": "warm", "label": "A warm note", "effect": {}},
+    {"id": "brief", "label": "A brief note", "effect": {}},
+)
+
+
+async def open_requests(home: Path, *requests: OpenRequest) -> None:
+    Home(home).ensure()
+    async with await open_ledger(home / "ledger.db") as ledger:
+        await ledger.commit(Change(session=SESSION, create=NewSession(kind="agent", name="player")))
+        for request in requests:
+            await ledger.commit(Change(session=SESSION, events=(NewEvent(type="asked"),), requests=(request,)))
+
+
+def ask(name: str, *, kind: str = "checkpoint", options: tuple[dict[str, object], ...] = OPTIONS) -> OpenRequest:
+    return OpenRequest(id=name, kind=kind, key=name, question=f"What about {name}?", options=options, detail={})
+
+
+async def answer_of(home: Path, request: str) -> dict[str, object]:
+    async with await open_ledger(home / "ledger.db") as ledger:
+        return (await ledger.request(request)).answer
+
+
+@proves("answers.in-place")
+@pytest.mark.parametrize("columns", [80, 120])
+async def test_answer_asks_all_that_wait_one_after_the_other(at_terminal: AtTerminal, setup: RunSetup, columns: int) -> None:
+    await open_requests(setup.home, ask("r_one"), ask("r_two"), ask("r_three"), ask("r_four", options=()))
+
+    async with at_terminal("answer", columns=columns) as terminal:
+        await terminal.until("What about r_one?")
+        await terminal.until("▸ 1  warm   A warm note")
+        terminal.press(DOWN)
+        await terminal.until("▸ 2  brief  A brief note")
+        terminal.press(ENTER)
+        await terminal.until("Answered: brief.")
+        await terminal.until("What about r_two?")
+        await terminal.until("answer later")
+        terminal.press("1")
+        await terminal.until("What about r_three?")
+        await terminal.until(lambda: terminal.text.count("answer later") == 1)
+        terminal.press(UP)
+        await terminal.until("▸ s  answer later")
+        terminal.press(ENTER)
+        await terminal.until("It stays open: fidelio answer r_three")
+        await terminal.until("Answer: _")
+        terminal.press("Playy" + BACKSPACE)
+        await terminal.until("Answer: Play_")
+        terminal.press(ENTER)
+        assert await terminal.wait() == 0
+        assert all(len(line) <= columns for line in terminal.history)
+        # A menu that was answered leaves nothing behind.
+        assert "Arrow keys" not in "\n".join(terminal.history)
+
+    answers = [await answer_of(setup.home, name) for name in ("r_one", "r_two", "r_three", "r_four")]
+    assert answers == [{"option": "brief"}, {"option": "warm"}, {}, {"option": "", "text": "Play"}]
+
+
+@proves("answers.in-place")
+async def test_a_comment_is_typed_before_the_option_is_chosen(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    await open_requests(setup.home, ask("r_one"))
+
+    async with at_terminal("answer", "r_o") as terminal:
+        await terminal.until("Arrow keys")
+        terminal.press("t")
+        await terminal.until("Comment: _")
+        terminal.press("Shorter.\r")
+        await terminal.until("Comment: Shorter.\n")
+        terminal.press("2")
+        assert await terminal.wait() == 0
+
+    assert await answer_of(setup.home, "r_one") == {"option": "brief", "text": "Shorter."}
+
+
+@proves("answers.slower-is-told")
+async def test_whoever_is_slower_is_told_whose_answer_counts(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    await open_requests(setup.home, ask("r_one"))
+
+    async with at_terminal("answer", "r_one") as terminal:
+        await terminal.until("Arrow keys")
+        async with await open_ledger(setup.home / "ledger.db") as ledger:
+            await Inbox(ledger).answer("r_one", "warm", by="person:ops", channel="web")
+        await terminal.until("Somebody else was faster: warm,")
+        assert "by person:ops" in terminal.text
+        assert await terminal.wait() == 0
+
+
+@proves("answers.in-place")
+async def test_enter_alone_never_allows_a_tool(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    allow = ({"id": "allow", "label": "Allow"}, {"id": "deny", "label": "Deny"})
+    await open_requests(setup.home, ask("r_one", kind="tool_approval", options=allow))
+
+    async with at_terminal("answer", "r_one") as terminal:
+        # What was typed before the question appeared is no answer to it either.
+        terminal.press("\r1\r")
+        await terminal.until("▸ s  answer later")
+        terminal.press(ENTER)
+        assert await terminal.wait() == 0
+
+    assert await answer_of(setup.home, "r_one") == {}
+
+
+@proves("answers.agents-never")
+async def test_an_agent_at_a_terminal_is_not_asked(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(setup.home, ask("r_one"))
+
+    environ = {**place, AGENT_MARKER: "s_000000000000.1"}
+    async with run_in_terminal("answer", environ=environ, directory=setup.project) as terminal:
+        assert await terminal.wait() == 2
+        assert "only a person may do this" in terminal.text
+    assert await answer_of(setup.home, "r_one") == {}
+
+
+@proves("answers.in-place")
+async def test_a_run_asks_its_question_and_goes_on(at_terminal: AtTerminal) -> None:
+    async with at_terminal("run", "hello", "--agent", "robot") as terminal:
+        await terminal.until("Arrow keys")
+        assert "greet" in terminal.text
+        terminal.press("2")
+        await terminal.until("Answered: brief.")
+        await terminal.until("completed. See: `fidelio report s_")
+        assert await terminal.wait() == 0
+        assert all(len(line) <= 80 for line in terminal.history)
+
+
+@proves("answers.in-place")
+async def test_an_agent_that_was_started_is_answered_in_place(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    question = {"text": "May I play louder?", "kind": "question", "options": {"louder": "Louder", "no": "Not now"}}
+    setup.write_blueprint("loud", {"turns": [[{"ask": question}, {"result": "Done."}]]})
+
+    async with at_terminal("agents", "start", "one", "Play.", "-b", "loud") as terminal:
+        await terminal.until("May I play louder?")
+        await terminal.until("Arrow keys")
+        terminal.press(ENTER)
+        await terminal.until("Answered: louder.")
+        await terminal.until("Done.")
+        assert await terminal.wait() == 0
+
+
+@proves("answers.in-place")
+async def test_the_demo_asks_in_its_own_terminal(at_terminal: AtTerminal) -> None:
+    async with at_terminal("demo", rows=60) as terminal:
+        await terminal.until("Arrow keys")
+        terminal.press("1")
+        await terminal.until("The workflow has ended")
+        assert await terminal.wait() == 0
+
+
+@proves("answers.lists-options")
+async def test_without_a_terminal_the_options_are_listed(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(setup.home, ask("r_one"), ask("r_two", options=()))
+
+    def run(*words: str) -> tuple[int, str, str]:
+        done = run_fidelio(words, environ=place, directory=setup.project)
+        return done.returncode, done.stdout, done.stderr
+
+    code, printed, error = run("answer", "r_one")
+    assert (code, "Option brief" in printed) == (2, True)
+    assert "needs an option: warm, brief." in error
+    code, _, error = run("answer", "r_two", "--json")
+    assert (code, json.loads(error)["error"]["code"]) == (2, "usage")
+    assert run("answer") == (
+        2,
+        "",
+        "fidelio: answer needs REQUEST where nobody can be asked. `fidelio inbox` lists the requests, and their options.\n",
+    )
+
+
+@proves("answers.in-place")
+async def test_escape_leaves_the_question_open_and_restores_the_terminal(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    await open_requests(setup.home, ask("r_one"))
+
+    async with at_terminal("answer", "r_one") as terminal:
+        await terminal.until("Arrow keys")
+        terminal.press(ESCAPE)
+        await terminal.until("It stays open: fidelio answer r_one")
+        assert await terminal.wait() == 0

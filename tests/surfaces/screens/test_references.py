@@ -1,0 +1,144 @@
+"""Short ids, `last`, completion by the shell, and the filters of the inbox."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from fidelio.ledger import open_ledger
+from fidelio.ledger.model import Change, NewEvent
+from tests.conductor.run_setup import RunSetup
+from tests.support import proves
+from tests.support.command_line import run_fidelio
+from tests.surfaces.screens.conftest import AtTerminal
+from tests.surfaces.screens.test_questions import SESSION, ask, open_requests
+
+
+def fidelio(setup: RunSetup, place: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return run_fidelio(words, environ=place, directory=setup.project)
+
+
+@proves("references.short")
+def test_a_session_and_an_agent_are_found_by_a_beginning_and_as_the_last(setup: RunSetup, place: dict[str, str]) -> None:
+    for name in ("first", "second"):
+        fidelio(setup, place, "agents", "start", name, "Play.", "-b", "robot")
+    newest, oldest = json.loads(fidelio(setup, place, "sessions", "--json").stdout)["items"]
+
+    by_beginning = fidelio(setup, place, "verify", oldest["id"][:9], "--json")
+    last = fidelio(setup, place, "verify", "last", "--json")
+    assert json.loads(by_beginning.stdout)["sessions"][0]["session"] == oldest["id"]
+    assert json.loads(last.stdout)["sessions"][0]["session"] == newest["id"]
+    assert json.loads(fidelio(setup, place, "agents", "status", "fir", "--json").stdout)["session_name"] == "first"
+    assert json.loads(fidelio(setup, place, "agents", "status", "last", "--json").stdout)["session_name"] == "second"
+
+    unclear = fidelio(setup, place, "verify", "s_")
+    assert unclear.returncode == 2
+    assert newest["id"] in unclear.stderr
+    assert oldest["id"] in unclear.stderr
+    assert fidelio(setup, place, "verify", "s_zzzz").returncode == 4
+    # A whole id that is unknown is no beginning of another.
+    assert fidelio(setup, place, "verify", f"{oldest['id'][:-1]}!").returncode == 4
+
+
+@proves("references.short")
+async def test_a_request_is_found_by_a_beginning_and_as_the_last(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(setup.home, ask("r_abc1"), ask("r_abd2"))
+
+    assert "r_abc1, r_abd2" in fidelio(setup, place, "answer", "r_ab", "warm").stderr
+    assert "r_abc1 is answered with warm" in fidelio(setup, place, "answer", "r_abc", "warm").stdout
+    assert "r_abd2 is answered with brief" in fidelio(setup, place, "answer", "last", "brief").stdout
+    # Answered requests are found by their whole id only: nothing new is answered by an old beginning.
+    assert fidelio(setup, place, "answer", "r_abc", "warm").returncode == 4
+
+
+def complete(setup: RunSetup, place: dict[str, str], line: str) -> list[str]:
+    """What bash would offer at the end of the line."""
+    words = line.split(" ")
+    environ = {**place, "_FIDELIO_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    script = "import sys; sys.argv[0] = 'fidelio'; from fidelio.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, cwd=setup.project, capture_output=True, text=True, timeout=60, check=False
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+@proves("references.completion")
+async def test_the_shell_completes_what_a_command_takes(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(setup.home, ask("r_abc1"))
+    fidelio(setup, place, "agents", "start", "first", "Play.", "-b", "robot")
+    session = json.loads(fidelio(setup, place, "sessions", "--json").stdout)["items"][0]["id"]
+
+    assert "hello" in complete(setup, place, "fidelio run he")
+    assert complete(setup, place, "fidelio answer r_a") == ["r_abc1"]
+    assert complete(setup, place, "fidelio agents status fi") == ["first"]
+    assert session in complete(setup, place, "fidelio events s_")
+    assert complete(setup, place, "fidelio run hello --agent rob") == ["robot"]
+
+
+@proves("references.completion")
+def test_completion_makes_no_home_and_prints_no_error(setup: RunSetup, place: dict[str, str], tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+
+    assert complete(setup, {**place, "FIDELIO_HOME": str(missing)}, "fidelio events s_") == []
+    assert not missing.exists()
+
+
+@proves("inbox.filters")
+async def test_the_inbox_is_counted_filtered_and_listed_compactly(setup: RunSetup, place: dict[str, str]) -> None:
+    questions = [ask(f"r_{number}", kind="question" if number % 2 else "checkpoint") for number in range(7)]
+    await open_requests(setup.home, *questions)
+
+    def listed(*options: str) -> list[str]:
+        found, cursor = list[str](), None
+        while True:
+            page = json.loads(
+                fidelio(
+                    setup, place, "inbox", "--json", "--limit", "2", *options, *(("--after", cursor) if cursor else ())
+                ).stdout
+            )
+            found += [item["id"] for item in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                return found
+
+    assert fidelio(setup, place, "inbox", "--count").stdout == "7\n"
+    assert fidelio(setup, place, "inbox", "--count", "--kind", "question").stdout == "3\n"
+    assert listed("--kind", "question") == ["r_1", "r_3", "r_5"]
+    assert listed("--older-than", "1h") == []
+    assert len(listed("--newer-than", "1h")) == 7
+    assert listed("--workflow", "other") == []
+    compact = fidelio(setup, place, "inbox", "--compact").stdout.splitlines()
+    assert len(compact) == 8
+    assert compact[1].startswith("r_0")
+    assert "What about r_0?" in compact[1]
+    wrong = fidelio(setup, place, "inbox", "--older-than", "soon")
+    assert (wrong.returncode, "--older-than has the invalid value" in wrong.stderr) == (2, True)
+
+
+@proves("inbox.notifies")
+async def test_watching_rings_and_runs_a_command_for_each_new_request(
+    at_terminal: AtTerminal, setup: RunSetup, tmp_path: Path
+) -> None:
+    await open_requests(setup.home, ask("r_old"))
+    seen = tmp_path / "seen"
+    async with at_terminal(
+        "inbox", "--watch", "--hook", f"cat >> {seen}; echo >> {seen}; echo $FIDELIO_REQUEST >> {seen}"
+    ) as terminal:
+        await terminal.until("What about r_old?")
+        assert b"\x07" not in terminal.raw
+        await add_request(setup.home, "r_new")
+        await terminal.until("What about r_new?")
+        await terminal.until(lambda: b"\x07" in terminal.raw)
+        await add_request(setup.home, "r_next")
+        await terminal.until("What about r_next?")
+        # The second is shown after the hook of the first has ended.
+        found, name = seen.read_text().splitlines()[:2]
+    assert json.loads(found)["question"] == "What about r_new?"
+    assert name == "r_new"
+
+
+async def add_request(home: Path, name: str) -> None:
+    async with await open_ledger(home / "ledger.db") as ledger:
+        await ledger.commit(Change(session=SESSION, events=(NewEvent(type="asked"),), requests=(ask(name),)))
