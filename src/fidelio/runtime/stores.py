@@ -21,7 +21,7 @@ from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
-StoreKind = Literal["substrate", "environments", "vaults", "keys", "work"]
+StoreKind = Literal["substrate", "environments", "vaults", "keys", "work", "webhooks"]
 _HOME_WIDE = "home"
 
 

@@ -51,6 +51,7 @@ COMMANDS = {
     "up": ("serve", "Serve workflows over HTTP, for agents that connect by URL."),
     "vaults": ("vaults", "Keep secrets that sessions can be attached to."),
     "verify": ("record", "Prove that no event of SESSION was changed or removed."),
+    "webhooks": ("webhooks", "Send each new request of the inbox to an address of yours."),
     "work": ("serve", ""),
 }
 

@@ -104,9 +104,13 @@ async def run_in_terminal(
     terminal = Terminal(columns, rows)
     env = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = [sys.executable, "-c", _START, "-m", "fidelio", *arguments]
-    streams = {"stdin": terminal.slave, "stdout": terminal.slave, "stderr": terminal.slave}
     terminal.process = subprocess.Popen(  # noqa: ASYNC220  # starting a process takes no time worth a thread
-        command, cwd=directory, env={**env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "Europe/Paris"}, **streams
+        command,
+        stdin=terminal.slave,
+        stdout=terminal.slave,
+        stderr=terminal.slave,
+        cwd=directory,
+        env={**env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "Europe/Paris"},
     )
     os.close(terminal.slave)
     asyncio.get_running_loop().add_reader(terminal.master, terminal.feed)

@@ -19,7 +19,7 @@ from tests.surfaces.screens.conftest import AtTerminal
 from tests.surfaces.screens.terminal import BACKSPACE, DOWN, ENTER, ESCAPE, UP, run_in_terminal
 
 SESSION = "s_000000000001"
-OPTIONS = (
+OPTIONS: tuple[dict[str, object], ...] = (
     {"id": "warm", "label": "A warm note", "effect": {}},
     {"id": "brief", "label": "A brief note", "effect": {}},
 )
@@ -107,7 +107,7 @@ async def test_whoever_is_slower_is_told_whose_answer_counts(at_terminal: AtTerm
 
 @proves("answers.in-place")
 async def test_enter_alone_never_allows_a_tool(at_terminal: AtTerminal, setup: RunSetup) -> None:
-    allow = ({"id": "allow", "label": "Allow"}, {"id": "deny", "label": "Deny"})
+    allow: tuple[dict[str, object], ...] = ({"id": "allow", "label": "Allow"}, {"id": "deny", "label": "Deny"})
     await open_requests(setup.home, ask("r_one", kind="tool_approval", options=allow))
 
     async with at_terminal("answer", "r_one") as terminal:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
 from fidelio.app.records import Records
+from fidelio.app.webhooks import send_webhooks
 from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
@@ -27,6 +28,7 @@ from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.surfaces.cli.attended import AttendedTerminal
 from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, quote_name, run_async
+from fidelio.surfaces.cli.inbox import request_json
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
@@ -89,6 +91,7 @@ def run_server(
         async with (
             make_application(options, settings, handles=handles) as application,
             open_bundled(settings, handles=handles) as bundled,
+            send_webhooks(application, request_json),
         ):
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()

@@ -96,7 +96,10 @@ async def inbox_command(
         records, inbox = await application.records(), await application.inbox()
         session_id = await _resolve_session(records, session)
         if watch:
-            await InboxWatch(cli, records, inbox, wanted, options, as_json=as_json).run(session_id)
+            from fidelio.app.webhooks import send_webhooks  # noqa: PLC0415  # brings the HTTP client and the runtime, 150 ms
+
+            async with send_webhooks(application, request_json):
+                await InboxWatch(cli, records, inbox, wanted, options, as_json=as_json).run(session_id)
             return
         state: RequestState | None = None if everything else "open"
         if options["counting"]:

@@ -45,6 +45,7 @@ _STORE_TITLES = {
     f"{_STORES}substrate": "shared files of {agent}",
     f"{_STORES}environments": "environments",
     f"{_STORES}vaults": "vaults",
+    f"{_STORES}webhooks": "deliveries to webhooks",
 }
 _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 
