@@ -23,6 +23,6 @@ def format_iso(ms: int) -> str:
 
 
 def format_local(ms: int, *, seconds: bool = True) -> str:
-    """A moment for people, in the zone of this machine: `2026-11-15 21:04:46 CET`. Tables leave out the seconds."""
+    """A moment for people, in the zone of this machine: `2026-11-15 21:04:46 CET`. `seconds`: as in tables, without them."""
     pattern = "%Y-%m-%d %H:%M:%S %Z" if seconds else "%Y-%m-%d %H:%M %Z"
     return datetime.fromtimestamp(ms / 1000, tz=UTC).astimezone().strftime(pattern)

@@ -53,7 +53,7 @@ class Records:
         self._home = home
 
     async def find(self, text: str, *, kind: SessionKind | None = None) -> Session:
-        """Find a session by its id, its name, the beginning of its id, or `last`: the newest, of this kind if one is named."""
+        """Find a session by its id, its name, the beginning of its id, or `last`: the newest, of `kind` if that is set."""
         try:
             return await self._ledger.session(text)
         except SessionNotFound:

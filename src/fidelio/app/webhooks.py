@@ -77,7 +77,7 @@ class Webhooks:
         self._home, self._path = home, home.path / "webhooks.json"
 
     def list(self) -> tuple[Webhook, ...]:
-        """The webhooks; none in a home that nobody trusts, whoever has written the file."""
+        """The webhooks; none in a home that nobody trusts."""
         if not self._home.is_trusted:
             return ()
         try:
@@ -129,26 +129,26 @@ class Webhooks:
 def check_url(url: str) -> None:
     """Raise for an address that cannot be used, or that carries a secret itself."""
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        address = urlsplit(url)
+        host, _ = address.hostname, address.port
     except ValueError as error:
         raise UsageProblem(f"{url!r:.200} is not an address: {error}.", remedy="Write https://HOST/PATH.") from error
-    if parts.scheme not in ("http", "https") or not host:
+    if address.scheme not in ("http", "https") or not host:
         raise UsageProblem(f"{url!r:.200} is not an HTTP address.", remedy="Write https://HOST/PATH.")
-    if parts.username or parts.password:
+    if address.username or address.password:
         raise UsageProblem("The address contains a user or a password.", remedy="Leave it out; deliveries are signed.")
 
 
 def describe_address(url: str) -> str:
     """What a person should know about where the questions go; empty if there is nothing."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
+    address = urlsplit(url)
+    host = address.hostname or ""
     try:
         is_private = not ip_address(host).is_global
     except ValueError:
         is_private = host == "localhost" or host.endswith((".localhost", ".local", ".internal")) or "." not in host
     where = "The address is on this machine or in a private network. " if is_private else ""
-    clear = "" if parts.scheme == "https" else "It is not encrypted: whoever is between can read the questions. "
+    clear = "" if address.scheme == "https" else "It is not encrypted: whoever is between can read the questions. "
     return (where + clear).strip()
 
 
@@ -197,7 +197,7 @@ class WebhookSender:
         if webhook is None:
             return
         try:
-            request = await self._inbox.load(str(payload["request"]))
+            request = await self._inbox.find(str(payload["request"]))
         except RequestNotFound:
             # Its session was deleted meanwhile.
             return

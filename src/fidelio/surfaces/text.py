@@ -111,8 +111,8 @@ class Layout(msgspec.Struct, frozen=True):
         for row in ({name: name.upper() for name in columns}, *rows):
             cells = {name: self._fit_cell(row[name], widths[name]) for name in columns}
             for at in range(max(map(len, cells.values()))):
-                parts = (pad(lines[at] if at < len(lines) else "", widths[name]) for name, lines in cells.items())
-                yield (" " * _CELL_GAP).join(parts).rstrip()
+                padded = (pad(lines[at] if at < len(lines) else "", widths[name]) for name, lines in cells.items())
+                yield (" " * _CELL_GAP).join(padded).rstrip()
 
     def _fit_cell(self, text: str, width: int) -> list[str]:
         """The lines of a cell, wrapped at spaces. A word that is too long, such as a path, loses its middle."""

@@ -1,4 +1,4 @@
-"""Watching an agent that a command has started: its progress, its questions in place, Ctrl-C and the key that leaves it alone.
+"""Watching an agent that a command has started: its progress, its requests, Ctrl-C and the key that detaches.
 
 Ctrl-C stops what the command has started, because a person expects that; who wants it to go on detaches.
 """

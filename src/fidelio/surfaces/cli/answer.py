@@ -1,4 +1,4 @@
-"""`fidelio answer`: answer a request by its id, or all that wait, one after the other, where the person sits."""
+"""`fidelio answer`: answer a request by its id, or all that wait, in order, where the person sits."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ async def _answer(application: Application, request: Request, answer: Answer, pe
 
 
 async def _ask(cli: CliContext, application: Application, request: Request, person: str, *, as_json: bool) -> None:
-    """Ask a single request here. Where nobody can be asked, the error lists the options."""
+    """Ask a single request here. Where nobody can be count, the error lists the options."""
     item = await load_item(application, request.id)
     if can_prompt() and not as_json and request.state == "open" and not item.mismatch:
         with Keyboard() as keyboard:
             prompter = Prompter(cli, application, keyboard, person)
-            await prompter.ask(request, partial(print_item, item, cli.program, in_place=True))
+            await prompter.ask(request, partial(print_item, item, cli.program, with_menu=True))
         return
     if not as_json:
         print_item(item, cli.program)
@@ -94,15 +94,15 @@ async def _answer_all(cli: CliContext, application: Application, person: str, *,
             "answer needs REQUEST where nobody can be asked.",
             remedy=Hint(Command("inbox"), " lists the requests, and their options."),
         )
-    inbox, asked = await application.inbox(), 0
+    inbox, count = await application.inbox(), 0
     with Keyboard() as keyboard:
         prompter = Prompter(cli, application, keyboard, person)
         async for request in inbox.iterate():
             item = await load_item(application, request.id)
             if item.request.state == "open" and not item.mismatch:
-                asked += 1
-                await prompter.ask(item.request, partial(print_item, item, cli.program, in_place=True))
-    if not asked:
+                count += 1
+                await prompter.ask(item.request, partial(print_item, item, cli.program, with_menu=True))
+    if not count:
         print_line(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
 
 

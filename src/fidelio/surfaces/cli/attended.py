@@ -1,4 +1,4 @@
-"""The terminal of a command that works for a while: asks what comes up in place, and lets the person leave it with a key.
+"""The terminal of a long command: shows the requests that come up, reads their answers, and detaches with a key.
 
 Where nobody sits at a terminal, it only prints: the requests wait in the inbox, as they do for every other process.
 """
@@ -26,7 +26,7 @@ def _ignore() -> None:
 
 
 class AttendedTerminal:
-    """`async with`: requests passed to `ask` are asked during the block. `detached` is set by the key `d`.
+    """`async with`: shows the requests that are passed to `ask` during the block. `detached` is set by the key `d`.
 
     `pause` and `resume` are called around a question, for a command that draws on the screen meanwhile.
     """
@@ -67,13 +67,13 @@ class AttendedTerminal:
             self._resources.close()
 
     def ask(self, request: str) -> None:
-        """Ask this request as soon as no other is being asked; each is asked once."""
+        """Show this request as soon as no other is shown; each is shown once."""
         if self.is_attended and request not in self._known:
             self._known.add(request)
             self._waiting.put_nowait(request)
 
     def print(self, line: str, indent: str = "", *, err: bool = False) -> None:
-        """Print a line, above a question that is being asked."""
+        """Print a line, above a menu that is open."""
         if self._prompter is not None:
             self._prompter.print(line, indent)
         else:
@@ -101,6 +101,6 @@ class AttendedTerminal:
             return
         self._pause()
         try:
-            await prompter.ask(item.request, lambda: print_item(item, self._cli.program, in_place=True))
+            await prompter.ask(item.request, lambda: print_item(item, self._cli.program, with_menu=True))
         finally:
             self._resume()

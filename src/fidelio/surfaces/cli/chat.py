@@ -29,6 +29,7 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
+from fidelio.surfaces.cli.prompting import describe_closed
 from fidelio.surfaces.cli.runtime.answers import Answers, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader
 from fidelio.surfaces.cli.runtime.live import LiveView, Screen
@@ -219,6 +220,9 @@ class Chat:
             self._screen.write(f"It stays open, and messages wait for it. {how} answers it later.\n")
             return
         self._view.own.update(await self._answers.submit(request, answer))
+        found = await (await self._app.inbox()).find(request.id)
+        if found.state != "open" and found.answered_by != self._person:
+            self._say(describe_closed(found))
 
     async def _send(self, line: str) -> None:
         if line.strip():

@@ -136,6 +136,31 @@ class CommandGroup(click.Group):
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
+def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> None:
+    ctx.meta[_JSON_REPLY] = as_json
+
+
+_JSON_REPLY = "fidelio.json"
+# For commands that do something and reply with a sentence: `print_reply` prints it, or its facts.
+json_reply_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_note_json, help="Print JSON instead of text."
+)
+
+
+def wants_json_reply() -> bool:
+    """Whether the command that runs has `json_reply_option`, and it was passed."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON_REPLY))
+
+
+def print_reply(sentence: str, **facts: object) -> None:
+    """Print what a command has done: a sentence, or with --json its facts."""
+    if wants_json_reply():
+        print_json(facts)
+    else:
+        print_line(sentence)
+
+
 def workflows_option(command: F) -> F:
     """Add `--workflows` and `--with-bundled`, the same for every command that reads definitions."""
     command = click.option("--with-bundled", is_flag=True, help="With --workflows: also use the bundled workflows.")(command)

@@ -27,7 +27,15 @@ from fidelio.home import Home
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.surfaces.cli.attended import AttendedTerminal
-from fidelio.surfaces.cli.context import CliContext, current_directory, escape_line, quote_name, run_async
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    current_directory,
+    escape_line,
+    json_text,
+    quote_name,
+    run_async,
+    wants_json_reply,
+)
 from fidelio.surfaces.cli.inbox import request_json
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
@@ -101,9 +109,7 @@ def run_server(
 
             async def welcome(url: str) -> None:
                 note_address(settings.home, url)
-                _print_welcome(url, cli.program, token)
-                click.echo(f"  your browser: {make_link(application.keys(), url)}")
-                click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
+                _print_welcome(url, cli.program, token, make_link(application.keys(), url))
                 if demo:
                     await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program, cli=cli)
 
@@ -202,7 +208,12 @@ async def _stop_tasks(*tasks: asyncio.Task[None]) -> None:
             await task
 
 
-def _print_welcome(url: str, program: str, token: ServerToken) -> None:
+def _print_welcome(url: str, program: str, token: ServerToken, link: str) -> None:
+    if wants_json_reply():
+        click.echo(
+            json_text({"kind": "serving", "url": f"{url}/mcp", "header": token.header if token.value else None, "link": link})
+        )
+        return
     header = f' --header "{token.header}"' if token.value else ""
     click.echo(f"Fidelio leads agents through workflows at {url}/mcp")
     if token.value:
@@ -225,7 +236,8 @@ async def run_demo(
     `program`: how the commands begin that the output suggests. `cli`: ask at the terminal of this command, if it has one.
     """
     records, inbox = await application.records(), await application.inbox()
-    click.echo()
+    if not wants_json_reply():
+        click.echo()
     async with (
         application.ending_sessions(AGENT, "hello", reason="The demo was stopped before its end."),
         connect_demo_agent(address, token, project=escape_line(Path(current_directory()).name)) as agent,
@@ -249,11 +261,16 @@ async def run_demo(
                 # Its errors are not raised: the exception that ended this block is reported already.
                 await asyncio.gather(display, return_exceptions=True)
                 await _delete_unless_completed(records, session, f"agent:{AGENT}")
+    if wants_json_reply():
+        click.echo(json_text({"kind": "completed", "session": session}))
+        return
     click.echo(f"\nThe workflow has ended. Look at the record:\n  {program} report {session}\n  {program} verify {session}")
 
 
 def _attend(cli: CliContext | None, application: Application, *, attended: bool) -> AttendedTerminal:
-    return AttendedTerminal(cli or CliContext(home=None, debug=False), application, attended=attended and cli is not None)
+    return AttendedTerminal(
+        cli or CliContext(home=None, debug=False), application, attended=attended and cli is not None and not wants_json_reply()
+    )
 
 
 async def _delete_unless_completed(records: Records, session: str, actor: str) -> None:
@@ -267,6 +284,9 @@ async def _delete_unless_completed(records: Records, session: str, actor: str) -
 
 
 def _print_request_hint(request: str, program: str) -> None:
+    if wants_json_reply():
+        click.echo(json_text({"kind": "waiting", "request": request}))
+        return
     click.echo("\nThe agent has stopped at a question for a person. Answer it in another terminal:")
     click.echo(f"  {program} inbox")
     click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
@@ -276,12 +296,19 @@ async def _print_events(records: Records, session: str, terminal: AttendedTermin
     """Print events as they are recorded, up to the call that completes the session."""
     is_completed = False
     async for event in records.follow(session):
-        terminal.print(
-            f"{format_local(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
-        )
+        if wants_json_reply():
+            click.echo(json_text({"kind": "event", "type": event.type, "actor": event.actor, "body": event.body}))
+        else:
+            _print_event_line(event, terminal)
         if is_completed and event.type == CALLED:
             return
         is_completed = is_completed or event.type == COMPLETED
+
+
+def _print_event_line(event: Event, terminal: AttendedTerminal) -> None:
+    terminal.print(
+        f"{format_local(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
+    )
 
 
 def _describe_event(event: Event) -> str:

@@ -48,7 +48,7 @@ _HOOK_SECONDS = 30.0
 
 
 class InboxFilter(msgspec.Struct, frozen=True):
-    """Which requests are wanted. Ages are in seconds, since the request was opened."""
+    """Which requests are wanted. Ages are in seconds."""
 
     workflow: str | None = None
     kind: str | None = None
@@ -245,10 +245,10 @@ class InboxItem(msgspec.Struct, frozen=True):
     mismatch: str = ""
 
 
-def print_item(item: InboxItem, program: str, *, in_place: bool = False) -> None:
+def print_item(item: InboxItem, program: str, *, with_menu: bool = False) -> None:
     """Print a request with its context and the command that answers it, which begins with `program`.
 
-    `in_place`: it is answered where it is printed, so the command is left out.
+    `with_menu`: a menu follows, so the command is left out.
     """
     request, session = item.request, item.session
     id_ = quote_name(request.session)
@@ -264,10 +264,10 @@ def print_item(item: InboxItem, program: str, *, in_place: bool = False) -> None
         _print_part("Variables:", summary)
     # An approval covers the whole command, so all of it is shown, however long it is.
     _print_part("Question:", request.question, max_lines=None if request.kind == APPROVAL else _MAX_QUESTION)
-    _print_options(request, in_place=in_place)
+    _print_options(request, with_menu=with_menu)
     if request.answer.get("text"):
         _print_part("Answer:", request.answer["text"])
-    _print_state(request, program, in_place=in_place)
+    _print_state(request, program, with_menu=with_menu)
 
 
 def _print_part(title: str, text: str, *, max_lines: int | None = MAX_LINES) -> None:
@@ -336,8 +336,8 @@ def _format_value(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False), _MAX_VALUE)
 
 
-def _print_options(request: Request, *, in_place: bool) -> None:
-    if in_place and not any(option.get("description") for option in request.options):
+def _print_options(request: Request, *, with_menu: bool) -> None:
+    if with_menu and not any(option.get("description") for option in request.options):
         # The menu shows the ids and labels.
         return
     for option in request.options:
@@ -347,7 +347,7 @@ def _print_options(request: Request, *, in_place: bool) -> None:
         print_quote("\n".join(filter(None, texts)), f"{_INDENT}  ")
 
 
-def _print_state(request: Request, program: str, *, in_place: bool) -> None:
+def _print_state(request: Request, program: str, *, with_menu: bool) -> None:
     if request.state != "open":
         how = describe_channel(request.channel or "", request.assurance or "")
         print_line(f"{request.state}: {how}by {quote_name(request.answered_by or '')}", _INDENT)
@@ -355,7 +355,7 @@ def _print_state(request: Request, program: str, *, in_place: bool) -> None:
         return
     for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
         print_line(line, _INDENT)
-    if in_place:
+    if with_menu:
         return
     how = "OPTION" if request.options else '--text "..."'
     click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}")

@@ -19,7 +19,16 @@ from click.shell_completion import CompletionItem, get_completion_class
 from fidelio import __version__
 from fidelio.app.records import find_damage
 from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
-from fidelio.surfaces.cli.context import CliContext, Terminated, json_text, print_message, run_async
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    Terminated,
+    json_reply_option,
+    json_text,
+    print_json,
+    print_message,
+    run_async,
+    wants_json_reply,
+)
 from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
@@ -107,6 +116,7 @@ def cli(ctx: click.Context, home: str | None, debug: bool) -> None:
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), required=False)
+@json_reply_option
 def completion_command(shell: str | None) -> None:
     """Print the completion script for SHELL (default: your shell).
 
@@ -119,7 +129,8 @@ def completion_command(shell: str | None) -> None:
     completion = get_completion_class(name)
     if completion is None:
         raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Use one of: bash, zsh, fish.")
-    click.echo(completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source())
+    script = completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source()
+    print_json({"shell": name, "script": script}) if wants_json_reply() else click.echo(script)
 
 
 def run(arguments: list[str]) -> int:

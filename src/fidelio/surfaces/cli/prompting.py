@@ -1,4 +1,4 @@
-"""Questions in place: shows a request at the terminal and reads its answer by keys, while others may answer it elsewhere.
+"""Prompt for a request at the terminal: shows it and reads the answer by keys, while others may answer it elsewhere.
 
 Only a person at a terminal is asked: both streams are a terminal, this process is in its foreground, and it does not run below
 an agent. What was typed before a question appeared does not answer it. An answer that comes too late is refused by the inbox,
@@ -44,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
     text: str = ""
 
     @property
-    def is_given(self) -> bool:
+    def has_answer(self) -> bool:
         return bool(self.option or self.text)
 
 
@@ -90,7 +90,7 @@ def open_menu(request: Request) -> Menu:
 
 
 def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) -> Iterator[str]:
-    """The lines of a menu, each on a single line of the terminal, so that they can be drawn again in their place."""
+    """The lines of a menu, none wider than the terminal, so that they can be erased and drawn again."""
     if menu.is_typing:
         shown, room = escape_line(menu.text), max(1, layout.width - 16)
         while measure(shown) > room:
@@ -131,7 +131,7 @@ class Keyboard:
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     async def read(self) -> str:
-        """The next key: a character, or one of the names above."""
+        """The next key: a character, or a name as above."""
         return await self._keys.get()
 
     def discard(self) -> None:
@@ -193,7 +193,7 @@ async def submit_answer(application: Application, request: str, answer: Answer, 
 
 
 class Prompter:
-    """Asks requests at the terminal, one after the other. Lines of the command are printed above the open menu."""
+    """Asks requests at the terminal, in order. Lines of the command are printed above the open menu."""
 
     def __init__(self, cli: CliContext, application: Application, keyboard: Keyboard, person: str) -> None:
         self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
@@ -232,7 +232,7 @@ class Prompter:
                 return True
             menu = menu.press(key)
         self._erase()
-        if not menu.is_given:
+        if not menu.has_answer:
             self.print(f"It stays open: {self._cli.program} answer {request.id}")
             return False
         return await self._submit(inbox, request, menu)

@@ -27,7 +27,7 @@ _SEARCHED, _OFFERED = 1_000, 100
 
 
 async def find_request(inbox: Inbox, text: str) -> Request:
-    """Find a request by its id, by the beginning of the id of an open one, or `last`: the one that was opened last."""
+    """Find a request by its id, by the beginning of the id of an open request, or `last`: the newest."""
     try:
         return await inbox.find(text)
     except RequestNotFound:
@@ -41,7 +41,7 @@ async def find_request(inbox: Inbox, text: str) -> Request:
 
 
 async def find_agent(service: AgentService, text: str, project: str | None) -> AgentSession:
-    """Find an agent session by its name or id, by the beginning of either, or `last`: the one that changed last."""
+    """Find an agent session by its name or id, by the beginning of either, or `last`: the newest."""
     try:
         return await service.find(text, project)
     except AgentSessionNotFound:

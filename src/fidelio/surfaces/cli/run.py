@@ -104,11 +104,11 @@ def _choose_display(cli: CliContext, *, as_json: bool, detach: bool) -> Display:
 
 def _background_command(cli: CliContext, plan: Plan, directories: tuple[str, ...], *, with_bundled: bool) -> list[str]:
     """The command line that continues this run in the background; the rest of the plan is stored with the session."""
-    places = [word for path in directories for word in ("--workflows", os.path.abspath(path))]  # noqa: PTH100  # Path.absolute leaves the dots in
+    sources = [word for path in directories for word in ("--workflows", os.path.abspath(path))]  # noqa: PTH100  # Path.absolute leaves the dots in
     bundled = ["--with-bundled"] if with_bundled else []
     agents = [word for pair in plan.activity_agents.items() for word in ("--activity-agent", "=".join(pair))]
     who = ["--agent", plan.agent, *agents, "--tries", str(plan.tries)]
-    return ["--home", str(cli.settings.home.path), "run", plan.workflow, *who, "--project", plan.project, *places, *bundled]
+    return ["--home", str(cli.settings.home.path), "run", plan.workflow, *who, "--project", plan.project, *sources, *bundled]
 
 
 class AttendedRun:
@@ -160,7 +160,7 @@ class AttendedRun:
         print_line(f"The run {session} is kept: the same command goes on where it was.", err=True)
 
     def detach(self, session: str, command: list[str], *, as_json: bool) -> None:
-        """Continue the run in a process that outlives this one, and say how to come back."""
+        """Continue the run in a process that outlives this command, and say how to come back."""
         settings = self._cli.settings
         log = settings.home.ensure().worker_log.with_name(f"run-{session}.log")
         environ = {**os.environ, "FIDELIO_LEDGER": settings.ledger}

@@ -67,7 +67,7 @@ class Display:
         """Go on after a question."""
 
     def end(self) -> None:
-        """Leave the last state on the screen."""
+        """Stop drawing. The last state stays on the screen."""
 
 
 def describe_event(happening: ProgressEvent, program: str) -> str:
@@ -183,7 +183,7 @@ class ProgressTree:
 
 
 class LiveDisplay(Display):
-    """Draws the tree again and again in its place."""
+    """Draws the tree again whenever it has changed."""
 
     def __init__(self, program: str, *, clock: Clock = now_ms) -> None:
         super().__init__(program, as_json=False)

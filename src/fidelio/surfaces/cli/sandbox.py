@@ -33,10 +33,12 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     escape_text,
     json_option,
+    json_reply_option,
     parse_duration,
     print_json,
     print_line,
     print_message,
+    print_reply,
     print_table,
     quote_name,
     resolve_project,
@@ -300,9 +302,9 @@ async def diff(cli: CliContext, session: str, project: str | None, as_json: bool
 def apply(cli: CliContext, session: str, project: str | None, yes: bool, as_json: bool, paths: tuple[str, ...]) -> None:
     """Bring changes of the copy back.
 
-    They are written into your directory: all of them, or those of PATHS. Their diff is shown first. Exactly what was shown
-    is written; a file that you have changed in the meantime is refused, and then nothing is written. What you apply can run
-    on your machine: read it as you would read the patch of a stranger.
+    All of them are written into your directory, or those of PATHS. Their diff is shown first, and exactly that is written; if
+    you have changed such a file in the meantime, nothing is written. What you apply can run on your machine: read it as you
+    would read the patch of a stranger.
     """
     person = require_person()
     found = select_paths(run_async(_load_diff(cli, session, project)), paths)
@@ -338,6 +340,7 @@ async def _apply(
 @sandbox_command.command("end")
 @session_option
 @project_option
+@json_reply_option
 @with_cli_context
 async def end(cli: CliContext, session: str, project: str | None) -> None:
     """End a session and its sandbox.
@@ -348,7 +351,8 @@ async def end(cli: CliContext, session: str, project: str | None) -> None:
     person = require_person()
     async with open_sandbox(cli, session, project) as use:
         await use.service.end_session(use.session, by=person)
-    click.echo(f"Session {use.session} has ended. `{cli.program} report {use.session}` shows what happened in it.")
+    sentence = f"Session {use.session} has ended. `{cli.program} report {use.session}` shows what happened in it."
+    print_reply(sentence, session=use.session, ended=True)
 
 
 @sandbox_command.command("allow")
@@ -356,6 +360,7 @@ async def end(cli: CliContext, session: str, project: str | None) -> None:
 @project_option
 @click.option("--for", "duration", default="1h", show_default=True, help="How long: a number and s, m, h or d.")
 @click.argument("pattern")
+@json_reply_option
 @with_cli_context
 async def allow(cli: CliContext, session: str, project: str | None, duration: str, pattern: str) -> None:
     """Allow a pattern of commands for a time.
@@ -369,7 +374,8 @@ async def allow(cli: CliContext, session: str, project: str | None, duration: st
     person, seconds = require_person(), parse_duration(duration, "--for")
     async with open_sandbox(cli, session, project) as use:
         await use.service.allow_pattern(use.session, pattern, by=person, seconds=seconds)
-    print_line(f"Session {use.session} may run {quote_name(pattern)} without asking for {quote_name(duration)}.")
+    sentence = f"Session {use.session} may run {quote_name(pattern)} without asking for {quote_name(duration)}."
+    print_reply(sentence, session=use.session, pattern=pattern, seconds=seconds)
 
 
 @sandbox_command.command("policy", short_help="Change when a tool or an action asks a person.")
@@ -378,6 +384,7 @@ async def allow(cli: CliContext, session: str, project: str | None, duration: st
 @click.option("--agent", metavar="NAME", help="Change it for the later sessions of this agent in the project instead.")
 @click.argument("tool")
 @click.argument("policy", type=click.Choice(POLICIES))
+@json_reply_option
 @with_cli_context
 async def set_policy(cli: CliContext, session: str, project: str | None, agent: str | None, tool: str, policy: str) -> None:
     """Change when a tool or an action asks a person: never, for each call, or unless it is proven to only read (auto)."""
@@ -385,8 +392,10 @@ async def set_policy(cli: CliContext, session: str, project: str | None, agent: 
     if agent is None:
         async with open_sandbox(cli, session, project) as use:
             await use.service.set_policy(use.session, tool, policy, by=person)
-        print_line(f"In session {use.session} the policy of {name} is {policy}.")
+        sentence = f"In session {use.session} the policy of {name} is {policy}."
+        print_reply(sentence, session=use.session, tool=tool, policy=policy)
         return
     async with cli.open(create=True) as app:
         await (await app.runtime()).set_agent_policy(real_project(project), agent, tool, policy, by=person)
-    print_line(f"In later sessions of agent {quote_name(agent)} the policy of {name} is {policy}.")
+    sentence = f"In later sessions of agent {quote_name(agent)} the policy of {name} is {policy}."
+    print_reply(sentence, agent=agent, tool=tool, policy=policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import ModuleType
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.anchor_options import schedule_options
-from fidelio.surfaces.cli.context import CliContext, json_option, print_json, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, json_option, json_reply_option, print_json, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
 from fidelio.surfaces.web.access import make_link, read_address
@@ -77,6 +78,7 @@ mcp_command = click.Command(
 @click.option(
     "--demo", is_flag=True, help="Also run a scripted agent through the workflow `hello`, so that there is something to see."
 )
+@json_reply_option
 @with_cli_context
 @schedule_options
 def up_command(
@@ -94,15 +96,14 @@ def up_command(
 
     Every client sends a token, because every user of this machine can connect: the command prints the header for it.
     """
-    from fidelio.surfaces.cli.http_server import ListenAddress, run_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
-
     if token and no_token:
         raise UsageProblem("--token and --no-token contradict each other.", remedy="Pass one of them.")
     names = names or _allowed_hosts_from_environment()
-    address = ListenAddress(host, PORT if port is None else port, token, names, needs_token=not no_token)
+    server = _load_server()
+    address = server.ListenAddress(host, PORT if port is None else port, token, names, needs_token=not no_token)
     schedule = serving.pop("schedule")
     options = McpOptions(home=cli.home, **serving)
-    run_server(cli, options, address, demo=demo, any_port=demo and port is None, schedule=schedule)
+    server.run_server(cli, options, address, demo=demo, any_port=demo and port is None, schedule=schedule)
 
 
 @click.command("open")
@@ -129,18 +130,24 @@ def open_command(cli: CliContext, url: str | None, as_json: bool) -> None:
 @click.option(
     "--headless", is_flag=True, help="Answer with a script instead of waiting for a person, and end with the workflow."
 )
+@json_reply_option
 @with_cli_context
 def demo_command(cli: CliContext, headless: bool) -> None:
     """Watch a scripted agent run the workflow `hello` and stop at a question for you."""
-    from fidelio.surfaces.cli.http_server import run_demo_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
+    _load_server().run_demo_server(cli, headless=headless)
 
-    run_demo_server(cli, headless=headless)
+
+def _load_server() -> ModuleType:
+    from fidelio.surfaces.cli import http_server  # noqa: PLC0415  # brings the MCP SDK, 1 s
+
+    return http_server
 
 
 @click.command("work", hidden=True)
 @click.option(
     "--idle-seconds", type=click.FloatRange(0), default=10.0, show_default=True, help="End after this long without work."
 )
+@json_reply_option
 @with_cli_context
 async def work_command(cli: CliContext, idle_seconds: float) -> None:
     """Run the agents of this home until none has work left (the agent host)."""

@@ -14,9 +14,11 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
     json_option,
+    json_reply_option,
     print_items,
     print_json,
     print_line,
+    print_reply,
     print_table,
     quote_name,
     run_async,
@@ -90,13 +92,14 @@ async def list_vaults(cli: CliContext, as_json: bool) -> None:
 
 @vaults_command.command("remove")
 @click.argument("name")
+@json_reply_option
 @with_cli_context
 async def remove(cli: CliContext, name: str) -> None:
     """Delete the vault NAME, and erase its value from the ledger. Sessions that are attached to it no longer see it."""
     person = require_person()
     async with cli.open(create=True) as app:
         await (await app.runtime()).vaults.remove(name, by=person)
-    print_line(f"Vault {quote_name(name)} is removed.")
+    print_reply(f"Vault {quote_name(name)} is removed.", vault=name, removed=True)
 
 
 @vaults_command.command("attach")
@@ -104,6 +107,7 @@ async def remove(cli: CliContext, name: str) -> None:
 @click.option("--detach", is_flag=True, help="Do the opposite: the session no longer sees the vault.")
 @session_option
 @project_option
+@json_reply_option
 @with_cli_context
 async def attach(cli: CliContext, name: str, detach: bool, session: str, project: str | None) -> None:
     """Attach the vault NAME to a session.
@@ -115,4 +119,4 @@ async def attach(cli: CliContext, name: str, detach: bool, session: str, project
         found, vaults = await find_session(app, session, project), (await app.runtime()).vaults
         await (vaults.detach if detach else vaults.attach)(found.id, name, by=person)
     state = "is no longer attached to" if detach else "is attached to"
-    print_line(f"Vault {quote_name(name)} {state} session {found.id}.")
+    print_reply(f"Vault {quote_name(name)} {state} session {found.id}.", vault=name, session=found.id, attached=not detach)

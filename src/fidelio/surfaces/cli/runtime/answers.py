@@ -31,7 +31,8 @@ def read_answer(request: Request, line: str) -> Answer:
     if not text:
         return Answer("later")
     if request.kind != APPROVAL:
-        return Answer("text", text)
+        is_number = text.isascii() and text.isdigit() and 1 <= int(text) <= len(request.options)
+        return Answer("text", str(request.options[int(text) - 1]["id"]) if is_number else text)
     if text.casefold() in ("y", "yes"):
         return Answer("allow")
     return Answer("deny", "" if text.casefold() in ("n", "no") else text)
@@ -47,7 +48,8 @@ def describe_request(request: Request, layout: Layout, session: str) -> Iterator
     if request.kind == APPROVAL:
         yield from layout.wrap_line("y allows it, n denies it, other text denies it with a comment. Empty: later.")
     elif request.options:
-        yield from layout.wrap_line(f"Type one of: {', '.join(quote_name(option['id']) for option in request.options)}.")
+        numbered = (f"{number} {quote_name(option['id'])}" for number, option in enumerate(request.options, 1))
+        yield from layout.wrap_line(f"Type a number or a name: {', '.join(numbered)}. Empty: later.")
     else:
         yield from layout.wrap_line("Type the answer. Empty: later.")
 

@@ -12,11 +12,14 @@ from fidelio.runtime.navigation.widening import NETWORKS, Widening, list_widenin
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
+    json_reply_option,
     output_layout,
+    print_items,
     print_json,
     print_line,
     print_table,
     quote_name,
+    wants_json_reply,
     with_cli_context,
 )
 from fidelio.surfaces.cli.runtime.status_lines import describe_status
@@ -31,6 +34,7 @@ from fidelio.surfaces.cli.sandbox import real_project
 @click.option("--wakes-per-day", type=click.IntRange(0), help="Wakes a day; 0 for no limit.")
 @click.option("--wall-seconds", type=click.IntRange(0), help="Seconds of work; 0 for no limit.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def budget_command(cli: CliContext, session: str, project: str | None, **limits: float | None) -> None:
     """Change the limits of SESSION, and show its status. If it has stopped at a limit, it goes on."""
@@ -39,6 +43,9 @@ async def budget_command(cli: CliContext, session: str, project: str | None, **l
     async with open_target(cli, session, project) as target:
         await target.service.set_budget(target.session, budget, by=person)
         about = await target.service.describe(target.session)
+    if wants_json_reply():
+        print_json(about)
+        return
     for line in describe_status(about, output_layout()):
         click.echo(line)
 
@@ -99,7 +106,7 @@ def _print_change(changed: Widening, *, as_json: bool) -> None:
 
 def _print_widenings(found: tuple[Widening, ...], *, as_json: bool) -> None:
     if as_json:
-        print_json({"widened": msgspec.to_builtins(found)})
+        print_items(msgspec.to_builtins(found))
     elif found:
         rows = [{"agent": each.agent, "session": each.session or "all", "readers": each.readers} for each in found]
         print_table(rows, ["agent", "session", "readers"])

@@ -26,11 +26,13 @@ from fidelio.surfaces.cli.chat import Chat
 from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
+    json_reply_option,
     json_text,
     output_layout,
     print_json,
     print_line,
     print_message,
+    print_reply,
     quote_name,
     uses_color,
     with_cli_context,
@@ -241,6 +243,7 @@ async def _report_rest(cli: CliContext, target: Target, *, as_json: bool) -> int
 @session_argument
 @click.argument("call", required=False)
 @project_option
+@json_reply_option
 @with_cli_context
 async def confirm_command(cli: CliContext, session: str, call: str | None, project: str | None) -> None:
     """Allow what SESSION asks for, once. CALL is the id of the call or of the request, if there are several.
@@ -255,6 +258,7 @@ async def confirm_command(cli: CliContext, session: str, call: str | None, proje
 @click.argument("call", required=False)
 @click.option("--message", default="", help="Why; it reaches the agent.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def deny_command(cli: CliContext, session: str, call: str | None, message: str, project: str | None) -> None:
     """Deny what SESSION asks for. CALL is the id of the call or of the request, if there are several."""
@@ -271,7 +275,12 @@ async def _confirm(cli: CliContext, session: str, call: str | None, project: str
         await answers.submit(request, answer)
         await target.app.start_runtime_worker()
     done = "allowed" if answer.kind == "allow" else "denied"
-    print_line(f"Request {request.id} is {done}. The session goes on.")
+    print_reply(
+        f"Request {request.id} is {done}. The session goes on.",
+        session=request.session,
+        request=request.id,
+        decision=answer.kind,
+    )
 
 
 @click.command("result", short_help="Give the result of a custom tool.")
@@ -280,6 +289,7 @@ async def _confirm(cli: CliContext, session: str, call: str | None, project: str
 @click.option("--call", help="The id of the call, if several custom tools wait.")
 @click.option("--error", "is_error", is_flag=True, help="The tool has failed; TEXT says why.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def result_command(
     cli: CliContext, session: str, text: str | None, call: str | None, is_error: bool, project: str | None
@@ -301,13 +311,16 @@ async def result_command(
         }
         await target.service.send(target.session, [event], by=person, channel="cli")
         await target.app.start_runtime_worker()
-    print_line(f"Session {target.session} has the result of {quote_name(found[0].name)}.")
+    print_reply(
+        f"Session {target.session} has the result of {quote_name(found[0].name)}.", session=target.session, call=found[0].id
+    )
 
 
 @click.command("interrupt", short_help="Stop what a session does now.")
 @session_argument
 @click.argument("text", required=False)
 @project_option
+@json_reply_option
 @with_cli_context
 async def interrupt_command(cli: CliContext, session: str, text: str | None, project: str | None) -> None:
     """Stop what SESSION does now, and go on with TEXT.
@@ -319,4 +332,4 @@ async def interrupt_command(cli: CliContext, session: str, text: str | None, pro
     async with open_target(cli, session, project) as target:
         await target.service.send(target.session, [{"type": "user.interrupt"}, *message], by=person, channel="cli")
         await target.app.start_runtime_worker()
-    print_line(f"Session {target.session} is interrupted.")
+    print_reply(f"Session {target.session} is interrupted.", session=target.session, interrupted=True)

@@ -15,9 +15,11 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
     json_option,
+    json_reply_option,
     print_items,
     print_line,
     print_quote,
+    print_reply,
     quote_name,
     with_cli_context,
 )
@@ -38,6 +40,7 @@ def outcome_group() -> None:
 @click.option("--check", "checks", metavar="COMMAND", multiple=True, help="A command that must succeed (repeatable).")
 @click.option("--max-iterations", type=click.IntRange(1, 20), help="How many evaluations there are at most (default: 3).")
 @project_option
+@json_reply_option
 @with_cli_context
 async def define_outcome(
     cli: CliContext,
@@ -67,7 +70,8 @@ async def define_outcome(
     async with open_target(cli, session, project) as target:
         await target.service.send(target.session, [{**body, "type": "user.define_outcome"}], by=person, channel="cli")
         await target.app.start_runtime_worker()
-    print_line(f"Session {target.session} works towards {quote_name(str(body.get('title', '')), 100)}.")
+    title = str(body.get("title", ""))
+    print_reply(f"Session {target.session} works towards {quote_name(title, 100)}.", session=target.session, title=title)
 
 
 def _read_file(file: str) -> dict[str, Any]:
@@ -126,6 +130,7 @@ def _describe_check(criterion: Criterion) -> str:
 @click.option("--outcome", help="The id of the outcome, if there are several.")
 @click.option("--note", default="", help="Why.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def decide(cli: CliContext, session: str, decision: Any, outcome: str | None, note: str, project: str | None) -> None:
     """Decide an outcome of SESSION yourself. It holds whatever checks and graders say."""
@@ -136,17 +141,20 @@ async def decide(cli: CliContext, session: str, decision: Any, outcome: str | No
             remedy = f"Name one with --outcome: {', '.join(known)}." if known else "Define one first."
             raise UsageProblem(f"The session has {len(known)} outcomes.", remedy=remedy)
         await decide_outcome(target.service.context, target.session, outcome or known[0], decision, by=person, note=note)
-    print_line(f"Outcome {outcome or known[0]} is decided: {decision}.")
+    print_reply(f"Outcome {outcome or known[0]} is decided: {decision}.", outcome=outcome or known[0], decision=decision)
 
 
 @outcome_group.command("override")
 @session_argument
 @click.option("--note", default="", help="Why.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def override(cli: CliContext, session: str, note: str, project: str | None) -> None:
     """Do not hold the next promotion of SESSION by its outcomes. It still needs an approval."""
     person = require_person()
     async with open_target(cli, session, project) as target:
         await override_gate(target.service.context, target.session, by=person, note=note)
-    print_line(f"The next shared write of session {target.session} is not held by its outcomes.")
+    print_reply(
+        f"The next shared write of session {target.session} is not held by its outcomes.", session=target.session, held=False
+    )

@@ -23,11 +23,13 @@ from fidelio.surfaces.cli.context import (
     CommandGroup,
     escape_line,
     json_option,
+    json_reply_option,
     output_layout,
     print_items,
     print_json,
     print_line,
     print_quote,
+    print_reply,
     print_table,
     quote_name,
     with_cli_context,
@@ -84,25 +86,27 @@ async def list_sessions_command(
 @click.command("archive", short_help="Keep a session as it is.")
 @session_argument
 @project_option
+@json_reply_option
 @with_cli_context
 async def archive_command(cli: CliContext, session: str, project: str | None) -> None:
     """Archive SESSION: it stays as it is, takes no messages and is not woken."""
     person = require_person()
     async with open_target(cli, session, project) as target:
         await target.service.archive_session(target.session, by=person)
-    click.echo(f"Session {target.session} is archived.")
+    print_reply(f"Session {target.session} is archived.", session=target.session, archived=True)
 
 
 @click.command("end")
 @session_argument
 @project_option
+@json_reply_option
 @with_cli_context
 async def end_command(cli: CliContext, session: str, project: str | None) -> None:
     """End SESSION and its sandbox. Its record stays; `fidelio sessions --delete` erases it."""
     person = require_person()
     async with open_target(cli, session, project) as target:
         await target.service.end_session(target.session, by=person)
-    click.echo(f"Session {target.session} has ended.")
+    print_reply(f"Session {target.session} has ended.", session=target.session, ended=True)
 
 
 @click.command("download", short_help="Copy a file out of the sandbox.")
@@ -111,6 +115,7 @@ async def end_command(cli: CliContext, session: str, project: str | None) -> Non
 @click.option("--to", metavar="FILE", help="Write it here (default: the name of PATH; - prints it).")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def download_command(cli: CliContext, session: str, path: str, to: str | None, force: bool, project: str | None) -> None:
     """Copy the file PATH of SESSION's sandbox to your machine. A relative PATH begins in /workspace."""
@@ -122,7 +127,7 @@ async def download_command(cli: CliContext, session: str, path: str, to: str | N
         sys.stdout.buffer.write(content)
     else:
         await asyncio.to_thread(_write, file, content, force=force)
-        print_line(f"{quote_name(str(file), 200)} has {len(content)} bytes.")
+        print_reply(f"{quote_name(str(file), 200)} has {len(content)} bytes.", file=str(file), bytes=len(content))
 
 
 def _write(file: Path, content: bytes, *, force: bool) -> None:

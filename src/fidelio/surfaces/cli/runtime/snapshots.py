@@ -13,9 +13,11 @@ from fidelio.surfaces.cli.context import (
     CommandGroup,
     escape_line,
     json_option,
+    json_reply_option,
     print_items,
     print_json,
     print_line,
+    print_reply,
     print_table,
     quote_name,
     run_async,
@@ -91,6 +93,7 @@ async def diff_snapshot(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation, for scripts.")
 @click.option("--discard", is_flag=True, help="Also if the present state is too large to become a snapshot.")
 @project_option
+@json_reply_option
 @with_cli_context
 def restore_snapshot(cli: CliContext, session: str, snapshot: str, yes: bool, discard: bool, project: str | None) -> None:
     """Make the workspace of SESSION what it was at SNAPSHOT. The session must be idle; its sandbox is stopped.
@@ -106,7 +109,11 @@ def restore_snapshot(cli: CliContext, session: str, snapshot: str, yes: bool, di
     async def work() -> None:
         async with open_target(cli, session, project) as target:
             await target.service.restore_snapshot(target.session, snapshot, by=person, discard=discard)
-        print_line(f"The workspace of session {target.session} is that of {quote_name(snapshot)}.")
+        print_reply(
+            f"The workspace of session {target.session} is that of {quote_name(snapshot)}.",
+            session=target.session,
+            snapshot=snapshot,
+        )
 
     run_async(work())
 

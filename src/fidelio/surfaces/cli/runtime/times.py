@@ -11,10 +11,12 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
     json_option,
+    json_reply_option,
     parse_duration,
     print_items,
     print_json,
     print_line,
+    print_reply,
     print_table,
     quote_name,
     with_cli_context,
@@ -62,6 +64,7 @@ def schedule_group() -> None:
 @click.option("--every", required=True, help="How often: a number and s, m, h or d, at least 60s.")
 @click.option("--note", default="", help="What the agent is told when it wakes.")
 @project_option
+@json_reply_option
 @with_cli_context
 async def add_schedule(cli: CliContext, session: str, name: str, every: str, note: str, project: str | None) -> None:
     """Wake SESSION regularly, under NAME. The same name replaces a schedule.
@@ -73,20 +76,27 @@ async def add_schedule(cli: CliContext, session: str, name: str, every: str, not
     async with open_target(cli, session, project) as target:
         await target.service.set_schedule(target.session, name, seconds, note, by=person)
         await target.app.start_runtime_worker()
-    print_line(f"Session {target.session} wakes every {describe_seconds(seconds)}: {quote_name(name)}.")
+    sentence = f"Session {target.session} wakes every {describe_seconds(seconds)}: {quote_name(name)}."
+    print_reply(sentence, session=target.session, schedule=name, everySeconds=seconds)
 
 
 @schedule_group.command("remove")
 @session_argument
 @click.argument("name")
 @project_option
+@json_reply_option
 @with_cli_context
 async def remove_schedule(cli: CliContext, session: str, name: str, project: str | None) -> None:
     """End the schedule NAME of SESSION."""
     person = require_person()
     async with open_target(cli, session, project) as target:
         await target.service.cancel_schedule(target.session, name, by=person)
-    print_line(f"The schedule {quote_name(name)} of session {target.session} has ended.")
+    print_reply(
+        f"The schedule {quote_name(name)} of session {target.session} has ended.",
+        session=target.session,
+        schedule=name,
+        removed=True,
+    )
 
 
 @schedule_group.command("list")
