@@ -302,9 +302,8 @@ async def diff(cli: CliContext, session: str, project: str | None, as_json: bool
 def apply(cli: CliContext, session: str, project: str | None, yes: bool, as_json: bool, paths: tuple[str, ...]) -> None:
     """Bring changes of the copy back.
 
-    All of them are written into your directory, or those of PATHS. Their diff is shown first, and exactly that is written; if
-    you have changed such a file in the meantime, nothing is written. What you apply can run on your machine: read it as you
-    would read the patch of a stranger.
+    All of them are written, or those of PATHS. Their diff is shown first, and exactly that is written; if you have changed such
+    a file in the meantime, nothing is. What you apply can run on your machine: read it like the patch of a stranger.
     """
     person = require_person()
     found = select_paths(run_async(_load_diff(cli, session, project)), paths)
