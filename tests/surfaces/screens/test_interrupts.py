@@ -122,3 +122,19 @@ async def test_deleting_an_agent_asks_first(at_terminal: AtTerminal, concert: Ru
     code, printed = run("delete", "on", "--yes", "--json")
     assert (code, json.loads(printed)["deleted"]) == (0, 1)
     assert listed(concert, place) == {}
+
+
+@proves("orchestrator.blamed-rightly")
+def test_a_blueprint_without_servers_is_not_blamed_for_those_of_the_run(setup: RunSetup, place: dict[str, str]) -> None:
+    front = "---\nname: cat\ndescription: Repeats.\nexecutor: command\noptions: {command: [cat]}\n"
+    (setup.home / "agents" / "cat.md").write_text(f"{front}---\nYou repeat.\n")
+    (setup.home / "agents" / "own.md").write_text(
+        f"{front.replace('name: cat', 'name: own')}mcp_servers: {{notes: {{command: notes}}}}\n---\nYou repeat.\n"
+    )
+    added = run_fidelio(("run", "hello", "--agent", "cat"), environ=place, directory=setup.project)
+    own = run_fidelio(("run", "hello", "--agent", "own"), environ=place, directory=setup.project)
+
+    assert added.returncode != 0
+    assert "needs the MCP server fidelio, and the executor command gives its agents no MCP servers" in added.stderr
+    assert "remove them from the blueprint" not in added.stderr
+    assert "remove them from the blueprint" in own.stderr

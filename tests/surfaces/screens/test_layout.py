@@ -193,3 +193,25 @@ def test_every_list_has_items_and_next(setup: RunSetup, place: dict[str, str]) -
         done = run_fidelio((*command.split(), "--json"), environ=place, directory=setup.project)
         assert done.returncode == 0, done.stderr
         assert {"items", "next"} <= json.loads(done.stdout).keys(), command
+
+
+@proves("cli.json")
+def test_every_command_takes_json_except_a_conversation_and_a_protocol() -> None:
+    without = {
+        " ".join(words)
+        for words, command in commands(cli)
+        if not isinstance(command, click.Group) and not any("--json" in parameter.opts for parameter in command.params)
+    }
+
+    assert without == {"chat", "mcp"}
+
+
+@proves("cli.json")
+def test_a_command_that_does_something_replies_with_its_facts(setup: RunSetup, place: dict[str, str]) -> None:
+    stored = run_fidelio(("vaults", "add", "github"), environ=place, directory=setup.project, text="secret\n")
+    removed = run_fidelio(("vaults", "remove", "github", "--json"), environ=place, directory=setup.project)
+    script = run_fidelio(("completion", "bash", "--json"), environ=place, directory=setup.project)
+
+    assert stored.returncode == 0, stored.stderr
+    assert json.loads(removed.stdout) == {"vault": "github", "removed": True}
+    assert json.loads(script.stdout)["shell"] == "bash"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fidelio.home import Home
 from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
-from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest
+from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Request
 from fidelio.processes.table import AGENT_MARKER
+from fidelio.surfaces.cli.runtime.answers import Answer as ChatAnswer
+from fidelio.surfaces.cli.runtime.answers import read_answer
 from tests.conductor.run_setup import RunSetup
 from tests.support import proves
 from tests.support.command_line import run_fidelio
@@ -195,3 +198,16 @@ async def test_escape_leaves_the_question_open_and_restores_the_terminal(at_term
         terminal.press(ESCAPE)
         await terminal.until("It stays open: fidelio answer r_one")
         assert await terminal.wait() == 0
+
+
+@proves("answers.in-place")
+def test_a_number_answers_in_a_chat_too() -> None:
+    fields = dict.fromkeys(("subject", "answered_by", "channel", "assurance"), "")
+    about = {"id": "r_one", "session": SESSION, "kind": "question", "key": "k", "question": "How?", "options": OPTIONS}
+    closed = {"state": "open", "detail": {}, "answer": {}, "opened_at": 0, "closed_at": None, "expires_at": None}
+    request = msgspec.convert({**fields, **about, **closed}, Request)
+
+    assert read_answer(request, "2") == ChatAnswer("text", "brief")
+    assert read_answer(request, "warm") == ChatAnswer("text", "warm")
+    assert read_answer(request, "3") == ChatAnswer("text", "3")
+    assert read_answer(request, "") == ChatAnswer("later")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -107,13 +108,37 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
         await read_in_thread(_require_valid_options, executor, blueprint)
         return executor
 
-    async def check_executor(self, blueprint: Blueprint, wanted: str | None = None) -> Executor:
-        """Choose the executor, and check also that the variables for the servers of the blueprint are set."""
-        executor = await self.choose_executor(blueprint, wanted)
+    async def _refuse_added_servers(self, blueprint: Blueprint, wanted: str | None, added: Collection[str]) -> None:
+        """Raise if the blueprint fits its executor without these servers."""
+        if not added:
+            return
+        with suppress(BlueprintNotFound):
+            executor = await self.choose_executor(without_servers(blueprint, added), wanted)
+            raise ExecutorUnavailable(
+                f"Blueprint {blueprint.name} cannot do this work: it needs the MCP server {', '.join(added)}, and the executor "
+                f"{executor.name} gives its agents no MCP servers.",
+                remedy=Hint("Choose a blueprint with another executor. ", Command("doctor"), " says which work here."),
+            )
+
+    async def check_executor(self, blueprint: Blueprint, wanted: str | None = None, *, added: Collection[str] = ()) -> Executor:
+        """Choose the executor, and check also that the variables for the servers of the blueprint are set.
+
+        `added` are the servers that are not in the files of the blueprint: they are no mistake of its author.
+        """
+        try:
+            executor = await self.choose_executor(blueprint, wanted)
+        except BlueprintNotFound:
+            await self._refuse_added_servers(blueprint, wanted, added)
+            raise
         # Below an agent most variables are filtered out; the agent host has all of them and checks again.
         if not identify_process().is_agent:
             fill_placeholders(blueprint, os.environ)
         return executor
+
+
+def without_servers(blueprint: Blueprint, names: Collection[str]) -> Blueprint:
+    kept = {name: server for name, server in blueprint.mcp_servers.items() if name not in names}
+    return msgspec.structs.replace(blueprint, mcp_servers=kept)
 
 
 def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:

@@ -226,7 +226,8 @@ class AgentService:
         """Raise if an agent of this blueprint, with these MCP servers, could not be started in the project."""
         require_directory(project)
         found = await self.context.load_blueprint(blueprint, project)
-        await self.context.check_executor(apply_overrides(found, None, servers))
+        added = [name for name in servers if name not in found.mcp_servers]
+        await self.context.check_executor(apply_overrides(found, None, servers), added=added)
 
     async def identify_session(self, caller: Caller) -> str | None:
         """The session of a calling agent, None for a person; raises for an agent whose run is not known or not confirmed."""

@@ -93,12 +93,12 @@ class SessionStarter(msgspec.Struct, frozen=True):
         """The blueprint, the prompt, and the body of the first event."""
         parent = await self._find_parent(request)
         rights = None if parent.agent is None else await load_rights(self.context, parent.agent)
-        blueprint = apply_overrides(
-            await self.context.load_blueprint(request.blueprint, project), request.model, request.mcp_servers
-        )
+        found = await self.context.load_blueprint(request.blueprint, project)
+        blueprint = apply_overrides(found, request.model, request.mcp_servers)
         blueprint = limit_permissions(blueprint, None if rights is None else rights.permissions)
         prompt = _require_text(await check_input(blueprint, request.prompt))
-        executor = await self.context.check_executor(blueprint, request.executor)
+        added = [name for name in request.mcp_servers if name not in found.mcp_servers]
+        executor = await self.context.check_executor(blueprint, request.executor, added=added)
         if rights is not None:
             rights.require_start(blueprint, executor.name, project)
         worktree = blueprint.worktree if request.worktree is None else request.worktree
