@@ -137,8 +137,8 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_servers(blueprint: Blueprint, names: Collection[str]) -> Blueprint:
-    kept = {name: server for name, server in blueprint.mcp_servers.items() if name not in names}
-    return msgspec.structs.replace(blueprint, mcp_servers=kept)
+    remaining = {name: server for name, server in blueprint.mcp_servers.items() if name not in names}
+    return msgspec.structs.replace(blueprint, mcp_servers=remaining)
 
 
 def apply_overrides(blueprint: Blueprint, model: str | None, servers: Mapping[str, McpServer]) -> Blueprint:
