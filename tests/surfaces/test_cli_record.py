@@ -92,7 +92,7 @@ def test_sessions_and_events_are_listed_as_text_and_as_json(fidelio: Fidelio) ->
     assert (listed[0]["id"], listed[0]["name"], listed[0]["events"]) == (SESSION, "opera", 3)
     assert [line["body"]["text"] for line in lines] == ["the aria", "finale"]
     assert fidelio("sessions").stdout.splitlines()[-1].split()[:4] == [SESSION, "workflow", "opera", "active"]
-    assert fidelio("sessions", "--status", "bogus").stdout == "No such sessions.\n"
+    assert fidelio("sessions", "--status", "completed", "--kind", "workflow").stdout == "No such sessions.\n"
     assert "a fine overture" in fidelio("events", SESSION).stdout
 
 

@@ -142,3 +142,20 @@ async def test_watching_rings_and_runs_a_command_for_each_new_request(
 async def add_request(home: Path, name: str) -> None:
     async with await open_ledger(home / "ledger.db") as ledger:
         await ledger.commit(Change(session=SESSION, events=(NewEvent(type="asked"),), requests=(ask(name),)))
+
+
+@proves("references.status")
+def test_an_unknown_status_is_an_error_that_lists_those_that_exist(setup: RunSetup, place: dict[str, str]) -> None:
+    fidelio(setup, place, "agents", "start", "one", "Play.", "-b", "robot")
+    wrong = fidelio(setup, place, "sessions", "--status", "done")
+    of_kind = fidelio(setup, place, "sessions", "--kind", "workflow", "--status", "lost")
+    found = json.loads(fidelio(setup, place, "sessions", "--json").stdout)["items"]
+
+    assert wrong.returncode == of_kind.returncode == 2
+    assert "'done' is not a status of a session. Use one of: active, blocked, " in wrong.stderr
+    assert "is not a status of a session of kind workflow" in of_kind.stderr
+    # Every status that the ledger has can be asked for.
+    for session in found:
+        listed = fidelio(setup, place, "sessions", "--kind", session["kind"], "--status", session["status"], "--json")
+        assert session["id"] in listed.stdout, listed.stderr
+    assert fidelio(setup, place, "sessions", "--status", "deleted").returncode == 0
