@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fidelio.definitions.library import Library, Root
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import Settings, load_settings
 from tests.dialects.conftest import playing
@@ -286,3 +287,46 @@ def test_an_agent_may_write_a_workflow_but_nothing_is_trusted_by_it(fidelio: Fid
     assert f"  fidelio trust {tmp_path}  " in done.stdout
     assert (tmp_path / ".fidelio" / "workflows" / "mine" / "workflow.yaml").is_file()
     assert "mine" not in listed(fidelio)
+
+
+@proves("cli.new-from")
+def test_a_workflow_is_copied_with_all_its_files_and_a_new_id(fidelio: Fidelio, workflows: Path) -> None:
+    done = fidelio("new", "mine", "--from", "hello")
+    hello = bundled_root().path / "hello"
+    copied = {file.relative_to(workflows / "mine") for file in (workflows / "mine").rglob("*") if file.is_file()}
+    manifest = (workflows / "mine" / "workflow.yaml").read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert copied == {file.relative_to(hello) for file in Path(hello).rglob("*") if file.is_file()}
+    # Its comments and everything else stay as they are.
+    assert manifest == (Path(hello) / "workflow.yaml").read_text().replace("id: hello", 'id: "mine"', 1)
+    assert json.loads(fidelio("lint", "--json").stdout) == []
+    assert {"hello", "mine"} <= set(listed(fidelio))
+    assert fidelio("new", "mine", "--from", "hello").returncode == 2
+
+
+@proves("cli.new-from")
+def test_a_copy_declares_enforce_and_a_single_file_is_copied_alone(fidelio: Fidelio, workflows: Path, tmp_path: Path) -> None:
+    assert fidelio("new", "first").returncode == 0
+    (workflows / "theirs.yaml").write_text(THEIRS)
+    (workflows / "beside.yaml").write_text(THEIRS.replace("theirs", "beside"))
+    done = fidelio("new", "copy", "--from", "theirs")
+
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in (workflows / "copy").iterdir()] == ["workflow.yaml"]
+    copied = Library([Root(workflows, "")]).workflow("copy")
+    assert (copied.id, copied.title, copied.fidelity) == ("copy", "Theirs", "enforce")
+    unknown = fidelio("new", "other", "--from", "helo")
+    assert (unknown.returncode, "hello" in unknown.stderr) == (4, True)
+    assert not (workflows / "other").exists()
+
+
+@proves("cli.new-from")
+def test_links_and_hidden_files_are_not_copied(fidelio: Fidelio, workflows: Path, tmp_path: Path) -> None:
+    assert fidelio("new", "first").returncode == 0
+    (tmp_path / "secret").write_text("secret")
+    (workflows / "first" / "link.md").symlink_to(tmp_path / "secret")
+    (workflows / "first" / ".hidden").write_text("hidden")
+    assert fidelio("new", "second", "--from", "first").returncode == 0
+
+    assert [file.name for file in (workflows / "second").iterdir()] == ["workflow.yaml"]
