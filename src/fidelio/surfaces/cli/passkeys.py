@@ -9,6 +9,7 @@ from fidelio.clock import format_iso
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import (
     CliContext,
+    CommandGroup,
     json_option,
     print_json,
     print_line,
@@ -18,7 +19,7 @@ from fidelio.surfaces.cli.context import (
 )
 
 
-@click.group("passkeys")
+@click.group("passkeys", cls=CommandGroup)
 def passkeys_command() -> None:
     """List, confirm and remove the keys that people answer with.
 
