@@ -114,7 +114,7 @@ def _payload(text: str, *, packed: bool = False) -> Any:
 
 def _look_around(program: Program, tokens: Json) -> None:
     """Ask every command and every tool that only reads, so that the keys of its answer are seen."""
-    session = next(item["id"] for item in program.json("sessions")["sessions"] if item["status"] == "completed")
+    session = next(item["id"] for item in program.json("sessions")["items"] if item["status"] == "completed")
     for words in (["verify", "--all"], ["inbox", "--all"], ["search", "Waiting"], ["list"], ["keys"], ["show", "survey"]):
         program.json(*words)
     for words in (["report", session], ["trace", session], ["agents", "list"], ["agents", "blueprints"]):

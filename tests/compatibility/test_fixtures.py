@@ -41,7 +41,7 @@ def tokens(fixture: Path) -> Json:
 
 
 def session_of(program: Program, status: str, kind: str = "workflow") -> list[str]:
-    return [one["id"] for one in program.json("sessions", "--kind", kind, "--status", status)["sessions"]]
+    return [one["id"] for one in program.json("sessions", "--kind", kind, "--status", status)["items"]]
 
 
 @proves("compatibility.home")
@@ -55,7 +55,7 @@ def test_the_ledger_of_an_earlier_version_verifies(program: Program) -> None:
 
 @proves("compatibility.home")
 def test_every_session_of_an_earlier_version_is_listed_reported_and_found(program: Program) -> None:
-    listed = program.json("sessions")["sessions"]
+    listed = program.json("sessions")["items"]
 
     assert {(one["kind"], one["status"]) for one in listed} == {
         ("workflow", "active"),
@@ -70,7 +70,7 @@ def test_every_session_of_an_earlier_version_is_listed_reported_and_found(progra
     assert program.json("report", completed)
     assert program.json("trace", completed)
     assert program.lines("events", completed)
-    assert program.json("search", "Waiting")["hits"]
+    assert program.json("search", "Waiting")["items"]
 
 
 @proves("compatibility.tokens")
@@ -80,7 +80,7 @@ def test_a_blocked_session_of_an_earlier_version_is_answered_by_a_person_and_goe
         refused = server.attempt("next_activity", session_token=tokens["yielded"]["session_token"], activity_id="write")
     assert "Which tone?" in shown.text
     assert "Active checkpoint" in refused.text
-    waiting = program.json("inbox")["requests"]
+    waiting = program.json("inbox")["items"]
     assert [one["question"] for one in waiting] == ["Which tone?", "Which tone?"]
     for one in waiting:
         program("answer", one["id"], "short")
@@ -90,7 +90,7 @@ def test_a_blocked_session_of_an_earlier_version_is_answered_by_a_person_and_goe
         resumed = server("resume_checkpoint", session_token=tokens["yielded"]["early_token"])
         moved = server("next_activity", session_token=resumed.token, activity_id="write")
     assert moved.json["activity_id"] == "write"
-    assert program.json("inbox")["requests"] == []
+    assert program.json("inbox")["items"] == []
 
 
 @proves("compatibility.tokens")

@@ -286,7 +286,7 @@ def _permitted(server: ServerProcess, program: Program) -> None:
 
 def request_of(program: Program, about: str) -> str:
     """The open request of a session, empty if there is none."""
-    found = [one["id"] for one in program.json("inbox")["requests"] if about in json.dumps(one)]
+    found = [one["id"] for one in program.json("inbox")["items"] if about in json.dumps(one)]
     return str(found[0]) if found else ""
 
 
