@@ -210,7 +210,7 @@ def test_lint_names_what_it_did_not_open(fidelio: Fidelio, tmp_path: Path) -> No
 def test_a_workflow_that_breaks_the_schema_is_marked_in_the_list(fidelio: Fidelio, home: Path) -> None:
     write(home / "workflows", "mine", GOOD + "tags: 3\n")
     listed = fidelio("list")
-    (entry,) = [each for each in json.loads(fidelio("list", "--json").stdout)["workflows"] if each["id"] == "mine"]
+    (entry,) = [each for each in json.loads(fidelio("list", "--json").stdout)["items"] if each["id"] == "mine"]
 
     assert "(broken) A good one" in listed.stdout
     assert entry["broken"]

@@ -30,7 +30,7 @@ def test_who_may_read_a_log_is_widened_listed_and_taken_back_by_command(fidelio:
 
     widened = fidelio("runtime", "readers", session, "--network", "limited")
     of_all = fidelio("runtime", "readers", "--agent", "default", "--network", "host", "--json")
-    listed = json.loads(fidelio("runtime", "readers", "--json").stdout)["widened"]
+    listed = json.loads(fidelio("runtime", "readers", "--json").stdout)["items"]
     status = fidelio("runtime", "status", session).stdout
     back = [fidelio("runtime", "readers", *named, "--undo") for named in ((session,), ("--agent", "default"))]
 
@@ -51,7 +51,7 @@ def test_an_agent_cannot_widen_who_reads_a_log(fidelio: RunFidelio) -> None:
             refused = fidelio("runtime", "readers", *named, "--network", "host", **agent)
             assert refused.returncode != 0, agent
 
-    assert json.loads(fidelio("runtime", "readers", "--json").stdout) == {"widened": []}
+    assert json.loads(fidelio("runtime", "readers", "--json").stdout) == {"items": [], "next": None}
 
 
 @proves("navigation.widened")

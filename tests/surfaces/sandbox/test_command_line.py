@@ -213,7 +213,7 @@ def test_stores_are_verified_but_do_not_fill_the_pages_of_the_list(fidelio: RunF
         fidelio("environments", "define", f"tools-{name}", "-", text="packages: [python3]\n")
     first = json.loads(fidelio("sessions", "--limit", "2", "--json").stdout)
     second = json.loads(fidelio("sessions", "--limit", "2", "--after", first["next"], "--json").stdout)
-    everything = json.loads(fidelio("sessions", "--all", "--json").stdout)["sessions"]
+    everything = json.loads(fidelio("sessions", "--all", "--json").stdout)["items"]
     verified = json.loads(fidelio("verify", "--all", "--json").stdout)
 
     assert [entry["about"] for entry in (*first["sessions"], *second["sessions"])] == ["three", "two", "one"]

@@ -13,7 +13,7 @@ import click
 from fidelio.errors import UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.work.worker import EnvironmentWorker, SandboxTools, WorkApi, open_client
-from fidelio.surfaces.cli.context import CliContext, quote_name, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, json_reply_option, quote_name, with_cli_context
 from fidelio.surfaces.cli.sandbox import real_project
 
 
@@ -22,6 +22,7 @@ from fidelio.surfaces.cli.sandbox import real_project
 @click.option("--url", metavar="URL", help="The server of the environment; its token is taken from FIDELIO_TOKEN.")
 @click.option("--mount", metavar="DIR[:ro|rw|copy]", help="A directory that the tools see at /workspace/project.")
 @click.option("--sandbox", metavar="NAME", help="The environment of this home whose network and programs the tools have.")
+@json_reply_option
 @with_cli_context
 async def worker_command(
     cli: CliContext, environment: str | None, url: str | None, mount: str | None, sandbox: str | None
