@@ -67,6 +67,11 @@ class Home(NamedTuple):
         return self.path / "http-address"
 
     @property
+    def ended_visits(self) -> Path:
+        """Which browsers have signed out of the page."""
+        return self.path / "ended-visits"
+
+    @property
     def http_token(self) -> Path:
         """The token that HTTP clients must send."""
         return self.path / "http-token"

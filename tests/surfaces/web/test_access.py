@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
@@ -88,6 +89,22 @@ def test_a_cookie_ends_with_the_visit_and_with_its_time() -> None:
     assert access.read_cookie(second) is not None
     clock.now += VISIT_MS
     assert access.read_cookie(second) is None
+
+
+@proves("web.sign-out")
+def test_a_browser_that_signed_out_stays_signed_out_after_a_restart(tmp_path: Path) -> None:
+    clock, file = MovingClock(), tmp_path / "ended-visits"
+    access = SignIn(KEYS, clock, file)
+    first, second = (access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "" for _ in range(2))
+    visitor = access.read_cookie(first)
+    assert visitor is not None
+    access.end_visit(visitor)
+
+    later = SignIn(KEYS, clock, file)
+    assert later.read_cookie(first) is None
+    assert later.read_cookie(second) is not None
+    assert visitor.id not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
 
 
 @proves("web.links")

@@ -2,13 +2,17 @@
 
 A link is printed in a terminal and works once, for ten minutes. Which links were used is known only to this process, so a link
 that is older than the process is refused too. The cookie is bound to this browser by its random id; a form carries a token that
-is derived from the same id, so a page of another origin cannot make one up.
+is derived from the same id, so a page of another origin cannot make one up. Browsers that signed out are noted in a file of the
+home: their cookies stay refused when the server is started again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,8 +44,11 @@ class Visitor(msgspec.Struct, frozen=True):
 class SignIn:
     """Creates and checks links, cookies and tokens of forms."""
 
-    def __init__(self, keys: KeyRing, clock: Clock = now_ms) -> None:
+    def __init__(self, keys: KeyRing, clock: Clock = now_ms, ended: Path | None = None) -> None:
+        """`ended`: the file with the digests of the visits that have ended."""
         self._clock = clock
+        self._file = ended
+        self._ended = _read_ended(ended, clock())
         self._links, self._visits, self._forms = Seal(keys, _LINK), Seal(keys, _VISIT), Seal(keys, _FORM)
         self._started_at = clock()
         self._used: dict[str, None] = {}
@@ -60,7 +67,7 @@ class SignIn:
     def read_cookie(self, cookie: str) -> Visitor | None:
         """The browser that a cookie belongs to; None if it is not signed in."""
         name = self._read(self._visits, cookie).get("id") if cookie else None
-        if not isinstance(name, str) or name in self._used:
+        if not isinstance(name, str) or _digest(name) in self._ended:
             return None
         return Visitor(name, self._forms.seal({"id": name}))
 
@@ -70,8 +77,12 @@ class SignIn:
         return isinstance(name, str) and hmac.compare_digest(name, visitor.id)
 
     def end_visit(self, visitor: Visitor) -> None:
-        """Sign a browser out: its cookie is refused by this process from now on."""
-        self._remember(visitor.id)
+        """Sign a browser out: its cookie is refused from now on, by other servers of this home after their next start."""
+        self._ended.add(_digest(visitor.id))
+        if self._file is not None:
+            handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(f"{self._clock()} {_digest(visitor.id)}\n")
 
     def _remember(self, name: str) -> None:
         self._used[name] = None
@@ -83,6 +94,19 @@ class SignIn:
             return seal.open(token, now=self._clock())
         except TokenError:
             return {}
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(f"{_VISIT}:{name}".encode()).hexdigest()
+
+
+def _read_ended(file: Path | None, now: int) -> set[str]:
+    """The visits that have ended, without those that are over by their time."""
+    try:
+        lines = [line.split() for line in file.read_text("ascii").splitlines()] if file is not None else []
+    except (FileNotFoundError, UnicodeDecodeError):
+        return set()
+    return {line[1] for line in lines if len(line) == 2 and line[0].isdigit() and int(line[0]) > now - VISIT_MS}
 
 
 def make_link(keys: KeyRing, base: str, target: str = "/", *, clock: Clock = now_ms) -> str:

@@ -57,7 +57,7 @@ class PageServices:
 
     def __init__(self, application: Application, project: str) -> None:
         self.application, self.project = application, project
-        self.sign_in = SignIn(application.keys())
+        self.sign_in = SignIn(application.keys(), ended=application.settings.home.ensure().ended_visits)
         self.watcher = Watcher(application.records)
         self.renderer = Renderer()
         self._running: set[asyncio.Task[Any]] = set()
