@@ -72,6 +72,13 @@ async def test_an_answer_to_nothing_or_with_an_unknown_option_is_an_error(
     assert (await (await site.application.inbox()).find(agent.request)).state == "open"
 
 
+@proves("web.session")
+@pytest.mark.parametrize("path", ["/sessions?after=garbage", "/inbox?after=garbage", "/search?q=%00"])
+async def test_a_position_or_query_that_cannot_be_read_is_an_error_of_the_address(site: Site, path: str) -> None:
+    async with site.visit() as client:
+        assert (await client.get(path)).status_code == 400
+
+
 @proves("web.begin")
 async def test_the_inbox_is_the_first_page_only_while_something_waits(site: Site, agent: WaitingAgent) -> None:
     async with site.visit() as client:

@@ -22,6 +22,7 @@ from fidelio.app.application import Application
 from fidelio.app.records import Records
 from fidelio.errors import (
     BadQuery,
+    BadRecord,
     FidelioError,
     LedgerBusy,
     LedgerError,
@@ -47,6 +48,7 @@ _STATUS: tuple[tuple[type[FidelioError], HTTPStatus], ...] = (
     (RequestClosed, HTTPStatus.CONFLICT),
     (PersonNeeded, HTTPStatus.FORBIDDEN),
     (BadQuery, HTTPStatus.BAD_REQUEST),
+    (BadRecord, HTTPStatus.BAD_REQUEST),
     (LedgerBusy, HTTPStatus.SERVICE_UNAVAILABLE),
     (LedgerError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
