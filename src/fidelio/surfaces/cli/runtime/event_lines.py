@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import format_local
+from fidelio.definitions.wording import describe_count
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 from fidelio.runtime.reading import join_content
@@ -170,8 +171,8 @@ def _describe_verdict(_: Event, body: Mapping[str, Any]) -> str:
 
 
 def _describe_outcome(event: Event, body: Mapping[str, Any]) -> str:
-    count = len(body.get("criteria") or ())
-    return f"Outcome {_quote(body.get('title'))} with {count} criteria, defined by {_who(event)}."
+    count = describe_count(len(body.get("criteria") or ()), "criterion", "criteria")
+    return f"Outcome {_quote(body.get('title'))} with {count}, defined by {_who(event)}."
 
 
 def _describe_confirmation(event: Event, body: Mapping[str, Any]) -> str:
