@@ -113,7 +113,7 @@ def test_a_result_is_told_in_a_few_words() -> None:
         (e.SCHEDULE_SET, {"name": "daily", "every_seconds": 60, "next": 0}, "Schedule daily: every 60 s, next at 1970-01-01"),
         (e.SCHEDULE_SET, {"name": "daily"}, "Schedule daily was removed."),
         (e.EVALUATION_ENDED, {"iteration": 2, "status": "pass", "trend": "stable"}, "Outcome, iteration 2: pass, stable."),
-        (e.OUTCOME_DEFINED, {"title": "It works", "criteria": [{}]}, 'Outcome "It works" with 1 criteria, defined by anna.'),
+        (e.OUTCOME_DEFINED, {"title": "It works", "criteria": [{}]}, 'Outcome "It works" with 1 criterion, defined by anna.'),
         (e.OUTCOME_DECIDED, {"decision": "pass"}, "anna decides on the outcome: pass."),
         (e.USER_CONFIRMATION, {"result": "deny", "deny_message": "Not now"}, 'anna denies it: "Not now"'),
         (e.USER_INTERRUPT, {}, "anna interrupts."),
