@@ -39,9 +39,8 @@ async def set_budget(
     event, now = NewEvent(type=e.CONFIGURED, body=body, actor=by), context.clock()
 
     def change(current: LoadedRuntime) -> SessionDecision[None]:
-        wakes = require_active(current).wakes
-        resumed = _resume(wakes, now)
-        return SessionDecision(None, events=(event, *queue_wakes(resumed, "")), jobs=_plan_job(session, wakes, resumed, now))
+        more, jobs = plan_resumption(session, require_active(current).wakes, now)
+        return SessionDecision(None, events=(event, *more), jobs=jobs)
 
     await context.unit.update(session, change)
 
@@ -60,6 +59,12 @@ def _check(budget: Mapping[str, float]) -> dict[str, float]:
     if checked.usd is not None and not math.isfinite(checked.usd):
         raise UsageProblem("The limit in US dollars is not a finite number.", remedy=remedy)
     return {name: getattr(checked, name) for name in budget}
+
+
+def plan_resumption(session: str, wakes: WakeRecord, now: int) -> tuple[tuple[NewEvent, ...], tuple[NewJob, ...]]:
+    """The events and the job with which a session goes on that has more to use than a moment ago."""
+    resumed = _resume(wakes, now)
+    return queue_wakes(resumed, ""), _plan_job(session, wakes, resumed, now)
 
 
 def _resume(wakes: WakeRecord, now: int) -> tuple[QueuedWake, ...]:

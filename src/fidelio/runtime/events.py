@@ -77,6 +77,8 @@ SESSION_NOTICE = "session.notice"
 SESSION_ARCHIVED = "session.archived"
 CHILD_CREATED = "session.child_created"
 CHILD_IDLE = "session.child_idle"
+# A closed child has left a part of its share of the budget.
+CHILD_BUDGET_RETURNED = "session.child_budget_returned"
 
 # A wake, or a tool call inside of one. That a call has begun is on record before its effect.
 SPAN_STARTED = "span.started"

@@ -104,6 +104,8 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""
     tools: tuple[str, ...] = ()
     budget: dict[str, float] = {}
+    # What a child began with: its part of the budget of its parent, whatever its own limits are later.
+    share: dict[str, float] = {}
     # How many sessions are above it, and the first of them; both empty for a session that nobody delegated to.
     depth: int = 0
     root: str = ""
@@ -122,6 +124,11 @@ class RuntimeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     memories: MemoriesRecord = MemoriesRecord()
     credentials: CredentialsRecord = CredentialsRecord()
     snapshots: SnapshotRecord = SnapshotRecord()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended or is archived: it has no more wakes."""
+        return self.status == "terminated" or self.is_archived
 
     def find_approval(self, digest: str, tool_use: str) -> ApprovalRecord | None:
         """The approval of a call. Each call of a model has its own, also if it asks for the same as another call."""
@@ -152,6 +159,7 @@ def _start(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
         title=body.get("title", ""),
         tools=tuple(body.get("tools", ())),
         budget=dict(body.get("budget", {})),
+        share=dict(body.get("budget", {})) if body.get("depth") else {},
         depth=body.get("depth", 0),
         root=body.get("root", ""),
         metadata=dict(body.get("metadata", {})),
@@ -342,8 +350,7 @@ budget.* depth root span_kind wake_id tool_use_id custom_tool_use_id id name pro
 continues extensions waits learning_id is_unknown due key priority ids every_seconds next stop_reason.type model_usage.*
 cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
 criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id readers
-digests deployment_id skills
-runs
+digests deployment_id skills runs childSessionId
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import msgspec
 
 from fidelio.errors import SessionExists, SessionNotFound, UsageProblem
 from fidelio.ids import new_session_id
-from fidelio.inbox import dismiss_all
 from fidelio.ledger.model import Event, NewEvent, NewSession
 from fidelio.ledger.unit_of_work import SessionDecision
 from fidelio.runtime import events as e
 from fidelio.runtime.budgets import set_budget
 from fidelio.runtime.calls import CallOutcome, Calls, Finished, WaitingForPerson
+from fidelio.runtime.closing import archive_session, end_session, return_share
 from fidelio.runtime.environments.service import Environments
 from fidelio.runtime.forking import fork_session
 from fidelio.runtime.permissions.policy import POLICIES, read_pattern
@@ -133,17 +133,8 @@ class RuntimeService:
         return self.context.ledger.follow(session, after=after)
 
     async def archive_session(self, session: str, *, by: str) -> None:
-        """Keep a session as it is: it takes no more events, is not woken any more, and what it asks for is dismissed."""
-
-        def archive(current: LoadedRuntime) -> SessionDecision[None] | None:
-            refuse_store(current)
-            if current.record.wakes.current:
-                raise UsageProblem(f"Session {session} is at work.", remedy="Interrupt it, or wait until it is idle.")
-            event = NewEvent(type=e.SESSION_ARCHIVED, body={}, actor=by)
-            requests = dismiss_all(list(_find_open_requests(current.record)), by=by)
-            return None if current.record.is_archived else SessionDecision(None, events=(event,), requests=requests)
-
-        await self.context.unit.update(session, archive)
+        """Keep a session as it is: nothing is sent to it, it is not woken any more, and what it asks for is dismissed."""
+        await archive_session(self.context, session, by=by)
 
     async def fork(self, session: str, *, wake: str | None = None, model: str = "", version: int | None = None, by: str) -> str:
         """Begin a session with the conversation of another session up to a wake, by default its last; returns its id.
@@ -187,16 +178,7 @@ class RuntimeService:
 
     async def end_session(self, session: str, *, by: str) -> None:
         """End a session: its sandbox and everything in it, and what it asks for. Its record stays."""
-
-        def end(current: LoadedRuntime) -> SessionDecision[None] | None:
-            refuse_store(current)
-            if current.record.status == "terminated":
-                return None
-            open_requests = list(_find_open_requests(current.record))
-            event = NewEvent(type=e.ENDED, body={"reason": "ended by a person"}, actor=by)
-            return SessionDecision(None, events=(event,), requests=dismiss_all(open_requests, by=by))
-
-        await self.context.unit.update(session, end)
+        await end_session(self.context, session, by=by)
         await self.context.sandboxes.stop(session)
 
     async def delete_session(self, session: str, *, by: str, reason: str) -> None:
@@ -204,6 +186,8 @@ class RuntimeService:
         context, record = self.context, (await self.load(session)).record
         if record.role == "session":
             await self.end_session(session, by=by)
+            # A wake that was cut off a moment ago has nothing left to return it with.
+            await return_share(context, session, by=by)
         last_seq = (await context.ledger.session(session)).last_seq
         await context.ledger.erase([session], actor=by, reason=reason, expect={session: last_seq})
         await asyncio.to_thread(_remove_files, context.home.path / "sandboxes", record.directory)
@@ -281,13 +265,6 @@ class RuntimeService:
                 f"Session {request.name!r} exists with another {' and '.join(differing)}.",
                 remedy="Choose another name with --session, or leave the option out.",
             )
-
-
-def _find_open_requests(record: RuntimeRecord) -> Iterator[str]:
-    """What the session asks for: approvals, results of custom tools, learnings to be promoted."""
-    yield from (name for name, approval in record.approvals.items() if approval.state == "open")
-    yield from (call.request for call in record.wakes.open_calls if call.state == "custom" and call.request)
-    yield from record.memory.open_requests
 
 
 def _remove_files(sandboxes: Path, name: str) -> None:

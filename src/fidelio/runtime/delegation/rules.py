@@ -1,10 +1,16 @@
-"""What a child session may have: at most what is left of its parent. Pure."""
+"""What a child session may have, at most what is left of its parent, and what it leaves of it. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
 
 from fidelio.errors import ToolRefused
 from fidelio.runtime.agents.definition import DEFAULT_USD, Budget
 from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.wakes.record import SHARED_LIMITS, WakeRecord, take_back
 
 MAX_DEPTH = 3
 MAX_CHILDREN = 8
@@ -57,3 +63,41 @@ def _halve(unit: str, limit: float, used: float, digits: int) -> float:
             reason="budget_reached",
         )
     return share
+
+
+class BudgetMember(msgspec.Struct, frozen=True):
+    """A session of a family, as its budget sees it: what it has of its parent's, and what it has used and reserved."""
+
+    id: str
+    share: Mapping[str, float]
+    wakes: WakeRecord
+
+
+def plan_returns(line: Sequence[BudgetMember]) -> tuple[dict[str, float], ...]:
+    """What the sessions above the first of a line get back because it is closed, nearest first; nothing the second time.
+
+    A session that was closed earlier has no use for it, and passes on what this leaves of its own share.
+    """
+    child, *above = line
+    is_shared = any(child.share.get(name) for name in SHARED_LIMITS)
+    if not above or not is_shared or child.id in above[0].wakes.returned:
+        return ()
+    amounts = [find_unused(child.share, child.wakes)]
+    for parent, grandparent in pairwise(above):
+        if not amounts[-1] or parent.id not in grandparent.wakes.returned:
+            break
+        before, after = (find_unused(parent.share, wakes) for wakes in (parent.wakes, take_back(parent.wakes, amounts[-1])))
+        amounts.append({name: value for name in after if (value := _round(name, after[name] - before.get(name, 0))) > 0})
+    return tuple(amounts)
+
+
+def find_unused(share: Mapping[str, float], wakes: WakeRecord) -> dict[str, float]:
+    """What a session has neither used of its share nor reserved for children of its own, by limit; only what is above 0."""
+    usage = wakes.usage
+    used = {"tokens": usage.tokens, "usd": usage.cost_micros / 1_000_000, "wall_seconds": usage.active_ms / 1000}
+    left = {name: _round(name, share.get(name, 0) - used[name] - wakes.reserved.get(name, 0)) for name in SHARED_LIMITS}
+    return {name: value for name, value in left.items() if value > 0}
+
+
+def _round(name: str, value: float) -> float:
+    return round(value, SHARED_LIMITS[name])

@@ -16,6 +16,8 @@ WAKE_JOB = "runtime.wake"
 WAKE_KEY = "wake"
 DAY_MS = 24 * 60 * 60 * 1000
 SUMMARY = 400
+# The limits of which a child has a share, and to how many digits each is counted.
+SHARED_LIMITS: Mapping[str, int] = {"tokens": 0, "usd": 6, "wall_seconds": 3}
 
 Priority = Literal["low", "normal", "high"]
 # `requested`: the model has asked for it. `started`: its effect may have happened. `waiting`: for a person. `custom`: for the
@@ -107,8 +109,9 @@ class WakeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     day: int = 0
     day_wakes: int = 0
     usage: UsageTotals = UsageTotals()
-    # What children were given of the budget, by the name of the limit.
+    # What children have of the budget, by the name of the limit, and the closed children that have returned what they left.
     reserved: dict[str, float] = {}
+    returned: tuple[str, ...] = ()
     # Tokens of the newest request: what the conversation takes of the window.
     context_tokens: int = 0
     # The conversation begins after this event; what was before it is in a summary.
@@ -290,12 +293,29 @@ def _compact(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 def _reserve(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     share: Mapping[str, float] = event.body.get("budget") or {}
-    more = {name: wakes.reserved.get(name, 0) + share.get(name, 0) for name in ("tokens", "usd", "wall_seconds")}
-    return replace(wakes, reserved={**wakes.reserved, **{name: value for name, value in more.items() if value}})
+    return replace(wakes, reserved=_add_limits(wakes.reserved, share))
 
 
-def _terminate(wakes: WakeRecord, _: RecordEvent) -> WakeRecord:
-    return replace(wakes, current="", open_calls=(), queued=(), schedules=(), pending=0, is_paused=False)
+def take_back(wakes: WakeRecord, budget: Mapping[str, float]) -> WakeRecord:
+    """The record after children have returned a part of what they have."""
+    return replace(wakes, reserved=_add_limits(wakes.reserved, {name: -value for name, value in budget.items()}))
+
+
+def _add_limits(reserved: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
+    sums = {name: round(reserved.get(name, 0) + more.get(name, 0), digits) for name, digits in SHARED_LIMITS.items()}
+    return {name: value for name, value in sums.items() if value > 0}
+
+
+def _return_budget(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    child = event.body["childSessionId"]
+    returned = wakes.returned if child in wakes.returned else (*wakes.returned, child)
+    return replace(take_back(wakes, event.body.get("budget") or {}), returned=returned)
+
+
+def _terminate(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
+    cut_off = max(0, event.time - wakes.started_at) if wakes.current else 0
+    usage = replace(wakes.usage, active_ms=wakes.usage.active_ms + cut_off)
+    return replace(wakes, current="", open_calls=(), queued=(), schedules=(), pending=0, is_paused=False, usage=usage)
 
 
 WAKE_FOLDS: Mapping[str, WakeFold] = {
@@ -319,6 +339,7 @@ WAKE_FOLDS: Mapping[str, WakeFold] = {
     e.MODEL_REQUEST_ENDED: _end_request,
     e.CONTEXT_COMPACTED: _compact,
     e.CHILD_CREATED: _reserve,
+    e.CHILD_BUDGET_RETURNED: _return_budget,
 }
 # Events that other parts of the record are folded from too.
 SHARED_WAKE_FOLDS: Mapping[str, WakeFold] = {

@@ -62,7 +62,7 @@ WakePlan = NothingDue | Interrupted | Resumed | Answered | Fresh
 def plan_wake(record: RuntimeRecord, *, now: int) -> WakePlan:
     """What the next wake is about. A session that waits for a person is released only by answers or an interrupt."""
     wakes = record.wakes
-    if record.status == "terminated" or record.is_archived or record.role == "store":
+    if record.is_closed or record.role == "store":
         return NothingDue()
     if wakes.interrupt_seq > wakes.interrupted_seq:
         return Interrupted()

@@ -69,7 +69,7 @@ class WakeUpdates:
         jobs: tuple[NewJob, ...] = (),
         settle: Settlement | None = None,
     ) -> None:
-        """Commit a part of the wake. Raises `WakeInterrupted` if the session was ended meanwhile."""
+        """Commit a part of the wake. Raises `WakeInterrupted` if the session was ended or archived meanwhile."""
         decision = SessionDecision(
             None,
             events=tuple(events),
@@ -89,7 +89,7 @@ class WakeUpdates:
         """
 
         def decide(current: LoadedRuntime) -> SessionDecision[None] | None:
-            if current.record.status == "terminated":
+            if current.record.is_closed:
                 raise WakeInterrupted
             decision = build(current.record)
             return None if decision is None else self._note_usage(current.record, decision)

@@ -28,6 +28,7 @@ from fidelio.providers.model import (
 from fidelio.runtime import events as e
 from fidelio.runtime.artifacts import ArtifactState, write_state_artifacts
 from fidelio.runtime.calls import Calls
+from fidelio.runtime.closing import return_share
 from fidelio.runtime.memory.learning_files import write_learnings
 from fidelio.runtime.memory.promotions import commit_promotions
 from fidelio.runtime.navigation.context import ContextBudget
@@ -94,6 +95,7 @@ class WakeRunner:
             # It was ended or deleted while its job waited, or while a tool was about to be called.
             if not await self._has_ended(assignment.lease.session):
                 raise
+            await return_share(self.context, assignment.lease.session)
 
     async def _has_ended(self, session: str) -> bool:
         try:
@@ -105,12 +107,14 @@ class WakeRunner:
         context, session = self.context, assignment.lease.session
         loaded = await commit_promotions(context, await context.unit.load(session), assignment=assignment)
         is_broken = assignment.lease.attempt > _MAX_FAILURES and is_failure(assignment.lease.error)
-        if is_broken and loaded.record.status != "terminated":
+        if is_broken and not loaded.record.is_closed:
             await WakeUpdates(context, assignment, loaded).stop_broken(assignment.lease.error)
             return
         for _ in range(_MAX_PLANS):
             plan = plan_wake(loaded.record, now=context.clock())
             if isinstance(plan, NothingDue):
+                if loaded.record.is_closed and loaded.record.depth:
+                    await return_share(context, session)
                 await assignment.commit(Change(session=session, jobs=ending.wake_job(session, plan.next)), settle=Completion())
                 return
             updates = WakeUpdates(context, assignment, loaded)

@@ -193,6 +193,13 @@ def _describe_idle_child(_: Event, body: Mapping[str, Any]) -> str:
     return f"Session {_quote(body.get('childSessionId'))} is idle: {reason}."
 
 
+def _describe_returned(_: Event, body: Mapping[str, Any]) -> str:
+    units = {"tokens": "tokens", "usd": "US dollars", "wall_seconds": "seconds"}
+    budget: Mapping[str, Any] = body.get("budget") or {}
+    amounts = [f"{budget[name]:,.10g} {unit}" for name, unit in units.items() if budget.get(name)]
+    return f"Session {_quote(body.get('childSessionId'))} returns {', '.join(amounts) or 'nothing'} of its share of the budget."
+
+
 _SENTENCES: Mapping[str, Callable[[Event, Mapping[str, Any]], str]] = {
     e.SESSION_ERROR: _describe_error,
     e.STATUS_IDLE: _describe_idle,
@@ -213,6 +220,7 @@ _SENTENCES: Mapping[str, Callable[[Event, Mapping[str, Any]], str]] = {
     e.CONTEXT_COMPACTED: lambda _, __: "Older messages are summarised for the model.",
     e.CHILD_CREATED: _describe_child,
     e.CHILD_IDLE: _describe_idle_child,
+    e.CHILD_BUDGET_RETURNED: _describe_returned,
     e.SESSION_ARCHIVED: lambda event, _: f"{_who(event)} archives the session.",
     e.ENDED: lambda event, _: f"The session was ended by {_who(event)}.",
 }
