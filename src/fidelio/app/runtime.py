@@ -11,7 +11,7 @@ from typing import Any
 
 from fidelio.app.agents import open_agents
 from fidelio.app.blueprint_servers import BlueprintServers
-from fidelio.clock import now_ms
+from fidelio.clock import Clock, now_ms
 from fidelio.conductor.plan import load_plan
 from fidelio.errors import SessionNotFound
 from fidelio.ledger import Ledger
@@ -25,7 +25,7 @@ from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB
 from fidelio.runtime.ports import ActivityStatus, RuntimePorts
 from fidelio.runtime.service import RuntimeContext, RuntimeService
 from fidelio.runtime.skills.roots import list_default_roots
-from fidelio.runtime.wakes.record import WAKE_JOB
+from fidelio.runtime.wakes.record import EXPIRY_JOB, WAKE_JOB
 from fidelio.runtime.wakes.wake import OnSessionText, WakeRunner
 from fidelio.runtime.wakes.worker import Worker, keep_working
 from fidelio.sandbox.port import Sandboxes
@@ -39,6 +39,8 @@ _MAX_PARENTS = 20
 # How long a worker that no run uses any more may finish wakes, and how long when the application is closed.
 _FINISH_SECONDS = 3_600.0
 _CLOSE_SECONDS = 5.0
+# A worker waits for a request that expires so soon.
+_SOON_MS = 60_000
 Companion = Callable[[], AbstractAsyncContextManager[Callable[[], bool]]]
 
 
@@ -118,8 +120,15 @@ async def _work_while_used(service: RuntimeService, unused: asyncio.Event) -> No
         worker.stop()
 
 
-async def has_queued_wakes(ledger: Ledger) -> bool:
-    return await ledger.next_due((WAKE_JOB, DEPLOYMENT_JOB)) is not None
+async def has_queued_wakes(ledger: Ledger, clock: Clock = now_ms) -> bool:
+    """Whether a worker is needed: for a wake, however late it is due, or for a request that expires within a minute.
+
+    A request that expires tomorrow keeps no process up. Whatever runs then carries it out, and an answer queues a wake.
+    """
+    if await ledger.next_due((WAKE_JOB, DEPLOYMENT_JOB)) is not None:
+        return True
+    expiry = await ledger.next_due((EXPIRY_JOB,))
+    return expiry is not None and expiry <= clock() + _SOON_MS
 
 
 async def start_worker_for_wakes(ledger: Ledger, settings: Settings) -> None:

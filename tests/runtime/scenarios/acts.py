@@ -25,8 +25,8 @@ def confirm(*results: str, message: str = "") -> StageAction:
         waiting = await stage.blocking()
         assert len(waiting) == len(results), waiting
         for call, result in zip(waiting, results, strict=True):
-            answer = {"type": e.USER_CONFIRMATION, "tool_use_id": call.id, "result": result, "deny_message": message}
-            await stage.send(answer)
+            reason = {"deny_message": message} if result == "deny" else {}
+            await stage.send({"type": e.USER_CONFIRMATION, "tool_use_id": call.id, "result": result, **reason})
 
     return act
 

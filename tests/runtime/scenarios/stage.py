@@ -34,7 +34,7 @@ from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.skills.roots import list_default_roots
 from fidelio.runtime.specs import build_spec
 from fidelio.runtime.tools.model import RuntimeContext
-from fidelio.runtime.wakes.record import WAKE_JOB, OpenCall
+from fidelio.runtime.wakes.record import JOB_KINDS, OpenCall
 from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.runtime.wakes.worker import Worker, keep_working
@@ -169,7 +169,7 @@ class Stage:
 
     async def _work(self) -> None:
         for _ in range(MAX_WAKES):
-            lease = await self.context.ledger.claim("worker", (WAKE_JOB,), lease_ms=LEASE_MS)
+            lease = await self.context.ledger.claim("worker", JOB_KINDS, lease_ms=LEASE_MS)
             if lease is None:
                 return
             assignment = Assignment(self.context.ledger, lease)

@@ -13,7 +13,7 @@ from fidelio.ledger.model import Event
 from fidelio.ledger.paging import all_events
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.wakes.record import DAY_MS, WAKE_JOB
+from fidelio.runtime.wakes.record import DAY_MS, JOB_KINDS
 from tests.runtime.simulation.simulation import Simulation
 
 # A request may be made while the budget has one token left.
@@ -38,10 +38,35 @@ async def check_invariants(simulation: Simulation) -> None:
     for token, count in world.effects.items():
         if count > effects[token]:
             world.complain(f"the effect {token} has happened {count} times, and {effects[token]} were allowed")
-    if jobs := await simulation.ledger.jobs(kind=WAKE_JOB):
-        world.complain(f"jobs are left: {[(job.session, job.due - simulation.clock.now) for job in jobs]}")
-    if dead := await simulation.ledger.jobs(kind=WAKE_JOB, dead=True):
-        world.complain(f"jobs were given up: {dead}")
+    for problem in await find_lost_shares(simulation):
+        world.complain(problem)
+    for kind in JOB_KINDS:
+        if jobs := await simulation.ledger.jobs(kind=kind):
+            world.complain(f"jobs are left: {[(job.session, job.due - simulation.clock.now) for job in jobs]}")
+        if dead := await simulation.ledger.jobs(kind=kind, dead=True):
+            world.complain(f"jobs were given up: {dead}")
+
+
+async def find_lost_shares(simulation: Simulation) -> list[str]:
+    """A parent has reserved what its open children have and what the closed ones have used, each of which returned once."""
+    problems, records = [], {session: await simulation.read(session) for session in simulation.sessions}
+    for session, record in records.items():
+        children = await simulation.ledger.sessions(kind="runtime", parent=session, limit=50)
+        held = sum(count_held(records[child.id]) for child in children.items)
+        if record.wakes.reserved.get("tokens", 0) != held:
+            problems.append(f"{session}: {record.wakes.reserved} is reserved, and its children have or have used {held} tokens")
+        returns = await simulation.ledger.events(session, types=(e.CHILD_BUDGET_RETURNED,), limit=1_000)
+        simulation.returns += len(returns)
+        closed = {child.id for child in children.items if records[child.id].is_closed and records[child.id].share["tokens"]}
+        if {event.body["childSessionId"] for event in returns} != closed:
+            problems.append(f"{session}: {closed} are closed, and {returns} came back")
+    return problems
+
+
+def count_held(child: RuntimeRecord) -> float:
+    """How many tokens of its parent a child has, or has used."""
+    share = child.share["tokens"]
+    return min(share, child.wakes.usage.tokens + child.wakes.reserved.get("tokens", 0)) if child.is_closed else share
 
 
 class SessionLog:
@@ -49,7 +74,7 @@ class SessionLog:
 
     def __init__(self, events: list[Event], record: RuntimeRecord) -> None:
         self.events, self.record = events, record
-        self.is_ended = record.status == "terminated"
+        self.is_ended = record.is_closed
         # Nothing goes on before somebody raises the budget: not what was sent, and not what was allowed.
         self.is_used_up = record.wakes.stop_reason == "budget_reached"
 

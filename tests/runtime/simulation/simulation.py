@@ -31,7 +31,7 @@ from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.sessions import session_namespace
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.model_calls import Timing
-from fidelio.runtime.wakes.record import WAKE_JOB
+from fidelio.runtime.wakes.record import JOB_KINDS
 from fidelio.runtime.wakes.wake import WakeRunner
 from tests.runtime.simulation.scheduler import Actor, Gate, Killed, Scheduler, gate_ledger
 from tests.runtime.simulation.world import SimulatedModel, SimulatedSandboxes, World
@@ -67,6 +67,8 @@ class Simulation:
         self.sent: dict[str, list[str]] = {}
         self.trace: list[str] = []
         self.kills = 0
+        # How often a closed child returned a part of its budget.
+        self.returns = 0
         # The types of all events.
         self.types: set[str] = set()
         self._workers = self.random.randint(2, 4)
@@ -127,7 +129,7 @@ class Simulation:
     async def _work(self, actor: Actor) -> None:
         """Claim a job and carry it out, as the job loop of a worker does."""
         context = self.context(actor)
-        lease = await context.ledger.claim(actor.name, (WAKE_JOB,), lease_ms=LEASE_MS)
+        lease = await context.ledger.claim(actor.name, JOB_KINDS, lease_ms=LEASE_MS)
         if lease is None:
             return
         actor.lease = lease
@@ -262,7 +264,8 @@ class Simulation:
         await self._find_children()
         session, random = self.random.choice(self.sessions), self.random
         record = await self.read(session)
-        kind = random.choices(("message", "answer", "interrupt", "outcome", "end"), (8, 6, 1, 0.3, 0.1))[0]
+        kinds = {"message": 8, "answer": 6, "interrupt": 1, "outcome": 0.3, "end": 0.1, "archive": 0.1}
+        (kind,) = random.choices(list(kinds), list(kinds.values()))
         if kind == "answer" and record.wakes.blocking:
             call = random.choice(record.wakes.blocking)
             self._answer(session, call.id, call.state)
@@ -277,8 +280,18 @@ class Simulation:
             self.note(f"end {session}")
             actor = self.new_actor("person")
             actor.start(RuntimeService(self.context(actor)).end_session(session, by=PERSON))
+        elif kind == "archive":
+            self.note(f"archive {session}")
+            actor = self.new_actor("person")
+            actor.start(self._archive(actor, session))
         else:
             self._send(session, self._message())
+
+    async def _archive(self, actor: Actor, session: str) -> None:
+        try:
+            await RuntimeService(self.context(actor)).archive_session(session, by=PERSON)
+        except UsageProblem as refusal:
+            self.note(f"archiving {session} is refused: {refusal}")
 
     def _message(self) -> dict[str, Any]:
         return {"type": "user.message", "content": self.world.new_token("message")}
@@ -309,8 +322,9 @@ class Simulation:
         self.note("the faults stop")
         self.world.is_calm = True
         await self._open_all()
+        await self._close_children()
         for _ in range(CALM_ROUNDS):
-            due = await self.ledger.next_due((WAKE_JOB,))
+            due = await self.ledger.next_due(JOB_KINDS)
             if due is not None and due <= self.clock.now:
                 self._start_worker()
                 await self._open_all()
@@ -319,6 +333,17 @@ class Simulation:
                     return
                 self.clock.now = due
         self.world.complain(f"after {CALM_ROUNDS} rounds without faults there is still something to do")
+
+    async def _close_children(self) -> None:
+        """End or archive some of the sessions that agents have delegated to."""
+        await self._find_children()
+        for session in self.sessions:
+            if (await self.read(session)).depth and self.random.random() < 0.5:
+                actor = self.new_actor("person")
+                service = RuntimeService(self.context(actor))
+                is_end = self.random.random() < 0.5
+                actor.start(service.end_session(session, by=PERSON) if is_end else self._archive(actor, session))
+        await self._open_all()
 
     async def _open_all(self) -> None:
         """Let the actors go on, in their order, until none is left."""
@@ -336,7 +361,7 @@ class Simulation:
         await self._find_children()
         for session in self.sessions:
             record = await self.read(session)
-            for call in record.wakes.blocking:
+            for call in () if record.is_closed else record.wakes.blocking:
                 approval = record.approvals.get(call.request)
                 if approval is None or (approval.state == "open" and approval.expires > self.clock.now):
                     found = True

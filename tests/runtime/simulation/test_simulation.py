@@ -85,4 +85,5 @@ async def test_the_simulations_reach_what_they_are_about(tmp_path: Path, monkeyp
 
     assert sum(run.kills for run in runs) > 10
     assert all(run.world.requests for run in runs)
+    assert sum(run.returns for run in runs) > 0
     assert types >= REACHED

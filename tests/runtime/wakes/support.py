@@ -23,7 +23,7 @@ from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.runtime.wakes.model_calls import Timing
-from fidelio.runtime.wakes.record import WAKE_JOB
+from fidelio.runtime.wakes.record import JOB_KINDS
 from fidelio.runtime.wakes.wake import WakeRunner
 from fidelio.sandbox.port import Sandboxes
 from tests.runtime.support import KEYS, FakeSandboxes
@@ -99,7 +99,7 @@ class Runtime:
     async def work(self, *, most: int = 50) -> int:
         """Carry out every wake that is due; return how many jobs there were."""
         for number in range(most):
-            lease = await self.ledger.claim("worker", (WAKE_JOB,), lease_ms=LEASE_MS)
+            lease = await self.ledger.claim("worker", JOB_KINDS, lease_ms=LEASE_MS)
             if lease is None:
                 return number
             await self.run(Assignment(self.ledger, lease))
@@ -113,7 +113,7 @@ class Runtime:
             await self.ledger.settle(assignment.lease, Completion())
 
     async def claim(self) -> Assignment:
-        lease = await self.ledger.claim("worker", (WAKE_JOB,), lease_ms=LEASE_MS)
+        lease = await self.ledger.claim("worker", JOB_KINDS, lease_ms=LEASE_MS)
         assert lease is not None, "no wake is due"
         return Assignment(self.ledger, lease)
 

@@ -25,7 +25,7 @@ from fidelio.runtime.snapshots.store import SnapshotStore
 from fidelio.runtime.snapshots.writing import restore
 from fidelio.runtime.specs import session_directory
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
-from fidelio.runtime.wakes.ending import wake_job
+from fidelio.runtime.wakes.ending import expiry_job, wake_job
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.runtime.wakes.rules import NothingDue, plan_wake
 
@@ -135,7 +135,8 @@ async def _release(context: RuntimeContext, assignment: Assignment, events: tupl
 
     def release(current: LoadedRuntime) -> SessionDecision[None]:
         plan = plan_wake(current.record, now=context.clock())
-        jobs = wake_job(session, plan.next if isinstance(plan, NothingDue) else 0)
+        is_waiting = isinstance(plan, NothingDue)
+        jobs = (*wake_job(session, plan.next), *expiry_job(session, plan.expiry)) if is_waiting else wake_job(session)
         return SessionDecision(None, events=events, jobs=jobs, settle=Completion())
 
     await context.unit.update(session, release, assignment=assignment)

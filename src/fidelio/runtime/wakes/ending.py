@@ -12,7 +12,7 @@ from fidelio.providers.model import ModelProblem
 from fidelio.runtime import events as e
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import event
-from fidelio.runtime.wakes.record import WAKE_JOB, WAKE_KEY, OpenCall, QueuedWake
+from fidelio.runtime.wakes.record import EXPIRY_JOB, WAKE_JOB, WAKE_KEY, OpenCall, QueuedWake
 
 INTERRUPTED = "The person has interrupted the work. This call was stopped or not carried out."
 
@@ -20,6 +20,11 @@ INTERRUPTED = "The person has interrupted the work. This call was stopped or not
 def wake_job(session: str, due: int | None = 0) -> tuple[NewJob, ...]:
     """The job of the next wake; nothing if none is due."""
     return () if due is None else (NewJob(kind=WAKE_JOB, session=session, due=due, key=WAKE_KEY),)
+
+
+def expiry_job(session: str, due: int | None) -> tuple[NewJob, ...]:
+    """The job that ends the wait for an answer; nothing if no request expires."""
+    return () if due is None else (NewJob(kind=EXPIRY_JOB, session=session, due=due, key=WAKE_KEY),)
 
 
 def start_wake(wake: str, body: Mapping[str, Any], blobs: tuple[str, ...] = ()) -> tuple[NewEvent, ...]:

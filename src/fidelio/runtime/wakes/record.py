@@ -11,8 +11,11 @@ from msgspec.structs import replace
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 
-# The kind of the jobs that wakes are, and the key under which at most one of a session waits.
+# The kinds of jobs with which a session is looked at, and the key under which at most one of each waits. A session that waits for
+# answers has the second, due when a request expires: nobody needs a worker until then.
 WAKE_JOB = "runtime.wake"
+EXPIRY_JOB = "runtime.expiry"
+JOB_KINDS = (WAKE_JOB, EXPIRY_JOB)
 WAKE_KEY = "wake"
 DAY_MS = 24 * 60 * 60 * 1000
 SUMMARY = 400

@@ -26,9 +26,10 @@ EXTENSION = "session.extension"
 
 
 class NothingDue(msgspec.Struct, frozen=True):
-    """Nothing is due. `next` is when the job is due again, None if never."""
+    """Nothing is due. `next` is when the next wake is, `expiry` when the first request expires that the turn waits for."""
 
     next: int | None = None
+    expiry: int | None = None
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ def _plan_paused(record: RuntimeRecord, *, now: int) -> WakePlan:
     """A turn that waits for answers. It goes on with those that have arrived, and when every call has its result."""
     calls = record.wakes.open_calls
     is_due = not calls or any(call.state == "answered" or is_ready(record, call, now=now) for call in calls)
-    return Answered() if is_due else NothingDue(_find_expiry(record))
+    return Answered() if is_due else NothingDue(expiry=_find_expiry(record))
 
 
 def is_ready(record: RuntimeRecord, call: OpenCall, *, now: int) -> bool:

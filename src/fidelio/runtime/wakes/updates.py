@@ -150,7 +150,7 @@ class WakeUpdates:
                 ),
                 ending.go_idle(wake, "requires_action", "It waits for an answer.", blocking=blocking),
             )
-            jobs = ending.wake_job(self.loaded.id, min(expiries, default=None))
+            jobs = ending.expiry_job(self.loaded.id, min(expiries, default=None))
             requests = tuple(request for request, _ in new_requests)
             return SessionDecision(None, events=events, requests=requests, jobs=jobs, settle=Completion())
 

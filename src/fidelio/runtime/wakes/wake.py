@@ -115,7 +115,8 @@ class WakeRunner:
             if isinstance(plan, NothingDue):
                 if loaded.record.is_closed and loaded.record.depth:
                     await return_share(context, session)
-                await assignment.commit(Change(session=session, jobs=ending.wake_job(session, plan.next)), settle=Completion())
+                jobs = (*ending.wake_job(session, plan.next), *ending.expiry_job(session, plan.expiry))
+                await assignment.commit(Change(session=session, jobs=jobs), settle=Completion())
                 return
             updates = WakeUpdates(context, assignment, loaded)
             try:

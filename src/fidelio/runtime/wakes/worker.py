@@ -12,7 +12,7 @@ from fidelio.retry import cancel_tasks, restart_on_failure
 from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB
 from fidelio.runtime.deployments.running import run_due
 from fidelio.runtime.uploads.files import EXPIRY_JOB, expire_file
-from fidelio.runtime.wakes.record import WAKE_JOB
+from fidelio.runtime.wakes.record import JOB_KINDS
 from fidelio.runtime.wakes.wake import WakeRunner
 
 CONCURRENCY = 8
@@ -37,7 +37,8 @@ class Worker:
             concurrency=concurrency,
             grace=grace,
         )
-        self._jobs.register(WAKE_JOB, self._wake)
+        for kind in JOB_KINDS:
+            self._jobs.register(kind, self._wake)
         self._jobs.register(DEPLOYMENT_JOB, partial(run_due, context))
         self._jobs.register(EXPIRY_JOB, partial(expire_file, context))
 
