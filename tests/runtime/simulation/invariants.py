@@ -38,13 +38,19 @@ async def check_invariants(simulation: Simulation) -> None:
     for token, count in world.effects.items():
         if count > effects[token]:
             world.complain(f"the effect {token} has happened {count} times, and {effects[token]} were allowed")
-    for problem in await find_lost_shares(simulation):
+    for problem in (*await find_lost_shares(simulation), *await find_jobs(simulation)):
         world.complain(problem)
+
+
+async def find_jobs(simulation: Simulation) -> list[str]:
+    """Jobs that are left, and those that were given up."""
+    problems = []
     for kind in JOB_KINDS:
         if jobs := await simulation.ledger.jobs(kind=kind):
-            world.complain(f"jobs are left: {[(job.session, job.due - simulation.clock.now) for job in jobs]}")
+            problems.append(f"jobs are left: {[(job.session, job.due - simulation.clock.now) for job in jobs]}")
         if dead := await simulation.ledger.jobs(kind=kind, dead=True):
-            world.complain(f"jobs were given up: {dead}")
+            problems.append(f"jobs were given up: {dead}")
+    return problems
 
 
 async def find_lost_shares(simulation: Simulation) -> list[str]:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.runtime import events as e
 
-# The kinds of jobs with which a session is looked at, and the key under which at most one of each waits. A session that waits for
-# answers has the second, due when a request expires: nobody needs a worker until then.
+# The kind of the jobs that wakes are, that of the jobs of sessions that only wait for an answer, due when the request expires,
+# and the key under which at most one of each kind waits. The second kind keeps no worker up.
 WAKE_JOB = "runtime.wake"
 EXPIRY_JOB = "runtime.expiry"
 JOB_KINDS = (WAKE_JOB, EXPIRY_JOB)
