@@ -1,7 +1,7 @@
 """HTTP transport of the MCP client: each message is a POST, answered by JSON or by a stream of events.
 
-The server may be hostile: replies are bounded, a call that is cancelled ends at once, redirects are not followed with the
-credentials, and no error shows a header.
+The server may be hostile: replies are bounded and never unpacked, a call that is cancelled ends at once, redirects are not
+followed with the credentials, and no error shows a header.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0
 _SHOWN = 1_200
 _SESSION, _REVISION = "Mcp-Session-Id", "MCP-Protocol-Version"
-_STREAM = "text/event-stream"
+_STREAM, _PLAIN = "text/event-stream", "identity"
 
 # What the server does, and what it said about it.
 Failure: TypeAlias = Callable[[str, str], FidelioError]
@@ -35,7 +35,8 @@ class HttpTransport:
     def __init__(self, address: str, headers: Mapping[str, str], failure: Failure, *, seconds: float) -> None:
         self._address, self._failure = address, failure
         self.headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
-        self.headers[_REVISION] = REVISION
+        # A few compressed bytes can be gigabytes, so none are accepted.
+        self.headers |= {_REVISION: REVISION, "Accept-Encoding": _PLAIN}
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
 
@@ -70,6 +71,8 @@ class HttpTransport:
             raise self._failure(f"could not be reached or cut off its reply ({type(error).__name__})", "") from None
 
     async def _read(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        if response.headers.get("content-encoding", _PLAIN) != _PLAIN:
+            raise self._failure("sent a compressed reply, which it was not asked for", "")
         if response.status_code >= 300:
             text = (await self._read_body(response, _SHOWN)).decode(errors="replace")
             raise self._failure(f"refused the message ({response.status_code})", text)

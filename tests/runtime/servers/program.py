@@ -49,12 +49,12 @@ def list_tools() -> list[Any]:
 
 def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     note(f"call {name} {arguments}")
+    pixel = {"type": "image", "mimeType": "image/png", "data": PIXEL}
     if MODE == "leaks":
         return {"content": [{"type": "text", "text": f"token {os.environ.get('TOKEN')}"}]}
     if name == "fail":
-        return {"content": [{"type": "text", "text": "It does not work."}], "isError": True}
+        return {"content": [{"type": "text", "text": "It does not work."}, pixel], "isError": True}
     if name == "image":
-        pixel = {"type": "image", "mimeType": "image/png", "data": PIXEL}
         others = [
             {**pixel, "data": "aGVsbG8="},
             {**pixel, "mimeType": "image/svg+xml"},

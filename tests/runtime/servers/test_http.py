@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,6 +52,9 @@ class HttpServer:
             reply(writer, "302 Found", b"", Location="http://127.0.0.1:1/elsewhere")
         elif self.mode == "hangs":
             await asyncio.Event().wait()
+        elif self.mode == "compressed":
+            packed = gzip.compress(b" " * 50_000_000)
+            reply(writer, "200 OK", packed, **{"Content-Encoding": "gzip"})
         elif self.mode == "no-json":
             reply(writer, "200 OK", b"<html>")
         elif self.mode in ("endless", "endless-stream"):
@@ -126,7 +130,9 @@ async def test_a_server_with_an_address_is_called_with_its_credentials(tmp_path:
 
 
 @proves("runtime.mcp-http")
-@pytest.mark.parametrize("mode", ["refuses", "redirects", "hangs", "no-json", "endless", "endless-stream", "missing"])
+@pytest.mark.parametrize(
+    "mode", ["refuses", "redirects", "hangs", "no-json", "endless", "endless-stream", "compressed", "missing"]
+)
 async def test_a_hostile_server_with_an_address_is_an_error_and_nothing_more(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +147,7 @@ async def test_a_hostile_server_with_an_address_is_an_error_and_nothing_more(
         assert "The MCP server far" in error.body["error"]["message"]
         assert await find_leaks(runtime, session, SECRET) == []
         assert (await runtime.record(session)).status == "idle"
+        assert ("compressed" in error.body["error"]["message"]) is (mode == "compressed")
         if mode == "refuses":
             assert f"Wrong key {MASK}" in error.body["error"]["message"]
 

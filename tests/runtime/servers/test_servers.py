@@ -85,6 +85,8 @@ async def test_errors_images_and_long_texts_become_bounded_results(tmp_path: Pat
 
         assert failed.is_error
         assert "It does not work." in result_text(runtime.requests[1], 0)
+        assert "[image image/png, " in result_text(runtime.requests[1], 0)
+        assert len(failed.content) == 1
         # The first four of five; what is no image, or of no kind that models take, is only named.
         assert image.content[1:] == (ImageBlock("image/png", PIXEL),) * 4
         named = result_text(runtime.requests[1], 1)
@@ -108,10 +110,11 @@ async def test_a_model_that_takes_no_images_gets_their_names(tmp_path: Path) -> 
 
 
 @proves("runtime.mcp-images")
-async def test_images_that_the_vendor_refuses_do_not_end_the_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [400, 413])
+async def test_images_that_the_vendor_refuses_do_not_end_the_session(tmp_path: Path, status: int) -> None:
     def refuse(request: ModelRequest) -> ModelReply:
         if images_of(request):
-            raise ModelProblem("Could not process image.", status=400)
+            raise ModelProblem("Could not process images.", status=status)
         return say("I cannot see it.")
 
     async with open_runtime(tmp_path) as runtime:

@@ -130,7 +130,8 @@ def read_result(result: Mapping[str, Any], connection: ServerConnection) -> Tool
     """The result for the model: texts and images within bounds; everything else is only named."""
     content = result.get("content")
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-    images = tuple(_choose_images(blocks))
+    # The result of a failed call may only have texts: vendors refuse anything else in it.
+    images = () if result.get("isError") else tuple(_choose_images(blocks))
     shown = [id(block) for block, _ in images]
     texts = [text for block in blocks for text in _read_block(block, is_shown=id(block) in shown)]
     if not texts and isinstance(result.get("structuredContent"), Mapping):

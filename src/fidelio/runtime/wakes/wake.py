@@ -69,6 +69,7 @@ OnSessionText = Callable[[str, str], None]
 _MAX_PLANS = 4
 # A wake that fails this often in a row for a reason that is not foreseen is ended. Crashes and stopped workers do not count.
 _MAX_FAILURES = 3
+_REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 _DEFAULT_TIMING = Timing(asyncio.sleep, SystemRandom().random)
 
 
@@ -345,8 +346,8 @@ class _Wake:
             reply = await send(request)
         except ModelProblem as problem:
             bare = replace(request, messages=drop_images(request.messages))
-            # An image that the vendor cannot read would be refused with every later request too.
-            if problem.status != HTTPStatus.BAD_REQUEST or problem.kind == "context_too_long_error" or bare == request:
+            # Images that the vendor cannot read, or that are too large together, would be refused with every later request too.
+            if problem.status not in _REFUSED or problem.kind == "context_too_long_error" or bare == request:
                 raise
             reply = await send(bare)
         return reply, span.end(bound_usage(reply.usage), prepared.info)
