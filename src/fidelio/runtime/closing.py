@@ -6,10 +6,9 @@ the child, or, if a wake of it was cut off, after that wake, because a request m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-
-from msgspec.structs import replace
+from typing import TypeAlias
 
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.inbox import dismiss_all
@@ -23,18 +22,19 @@ from fidelio.runtime.stores import refuse_store
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 # A session and those above it, nearest first.
-_Line = tuple[LoadedRuntime, ...]
+_Line: TypeAlias = tuple[LoadedRuntime, ...]
+# The events that close a session; None if nothing is to be done.
+_Events: TypeAlias = tuple[NewEvent, ...] | None
 
 
 async def archive_session(context: RuntimeContext, session: str, *, by: str) -> None:
     """Keep a session as it is: nothing is sent to it, it is not woken any more, and what it asks for is dismissed."""
 
-    def archive(current: LoadedRuntime) -> SessionDecision[None] | None:
+    def archive(current: LoadedRuntime) -> _Events:
         refuse_store(current)
         if current.record.wakes.current:
             raise UsageProblem(f"Session {session} is at work.", remedy="Interrupt it, or wait until it is idle.")
-        event = NewEvent(type=e.SESSION_ARCHIVED, body={}, actor=by)
-        return None if current.record.is_archived else _close(current.record, event, by)
+        return None if current.record.is_archived else (NewEvent(type=e.SESSION_ARCHIVED, body={}, actor=by),)
 
     await _commit(context, session, archive, by)
 
@@ -42,10 +42,10 @@ async def archive_session(context: RuntimeContext, session: str, *, by: str) -> 
 async def end_session(context: RuntimeContext, session: str, *, by: str) -> None:
     """End a session and what it asks for. Its record stays. The caller stops its sandbox."""
 
-    def end(current: LoadedRuntime) -> SessionDecision[None] | None:
+    def end(current: LoadedRuntime) -> _Events:
         refuse_store(current)
         event = NewEvent(type=e.ENDED, body={"reason": "ended by a person"}, actor=by)
-        return None if current.record.status == "terminated" else _close(current.record, event, by)
+        return None if current.record.status == "terminated" else (event,)
 
     await _commit(context, session, end, by)
 
@@ -53,36 +53,36 @@ async def end_session(context: RuntimeContext, session: str, *, by: str) -> None
 async def return_share(context: RuntimeContext, session: str, *, by: str = "system") -> None:
     """Return what a closed child has left of its share, unless that was done. Its last wake must be over."""
 
-    def leave(current: LoadedRuntime) -> SessionDecision[None] | None:
-        return SessionDecision(None) if current.record.is_closed else None
+    def find_closed(current: LoadedRuntime) -> _Events:
+        return () if current.record.is_closed else None
 
     with suppress(SessionNotFound):  # it was deleted, and has returned it before
-        await _commit(context, session, leave, by)
+        await _commit(context, session, find_closed, by)
 
 
-def _close(record: RuntimeRecord, event: NewEvent, by: str) -> SessionDecision[None]:
-    return SessionDecision(None, events=(event,), requests=dismiss_all(list(_find_open_requests(record)), by=by))
-
-
-def _find_open_requests(record: RuntimeRecord) -> Iterator[str]:
+async def _find_open_requests(context: RuntimeContext, record: RuntimeRecord) -> list[str]:
     """What the session asks for: approvals, results of custom tools, learnings to be promoted."""
-    yield from (name for name, approval in record.approvals.items() if approval.state == "open")
-    yield from (call.request for call in record.wakes.open_calls if call.state == "custom" and call.request)
-    yield from record.memory.open_requests
+    names = [
+        *(name for name, approval in record.approvals.items() if approval.state == "open"),
+        *(call.request for call in record.wakes.open_calls if call.state == "custom" and call.request),
+        *record.memory.open_requests,
+    ]
+    if not record.is_archived:
+        return names
+    # The record of an archived session still shows what was dismissed with that.
+    return [name for name in names if (await context.ledger.request(name)).state == "open"]
 
 
-async def _commit(
-    context: RuntimeContext, session: str, decide: Callable[[LoadedRuntime], SessionDecision[None] | None], by: str
-) -> None:
-    """Commit a decision that closes a session, or finds it closed, with what the sessions above it get back."""
+async def _commit(context: RuntimeContext, session: str, decide: Callable[[LoadedRuntime], _Events], by: str) -> None:
+    """Commit the events that close a session, none if it is closed, with what the sessions above it get back."""
 
     async def decide_line(line: _Line) -> SessionDecision[None] | None:
-        decision = decide(line[0])
-        if decision is None:
+        events, record = decide(line[0]), line[0].record
+        if events is None:
             return None
-        linked = () if line[0].record.wakes.current else _plan_linked(line, by, context.clock())
-        has_changes = decision.events or linked
-        return replace(decision, linked=linked) if has_changes else None
+        requests = dismiss_all(await _find_open_requests(context, record), by=by) if events else ()
+        linked = () if record.wakes.current else _plan_linked(line, by, context.clock())
+        return SessionDecision(None, events=events, requests=requests, linked=linked) if events or linked else None
 
     async def commit(line: _Line, decision: SessionDecision[None] | None) -> None:
         if decision is not None:
@@ -92,7 +92,7 @@ async def _commit(
 
 
 async def _load_line(context: RuntimeContext, session: str) -> _Line:
-    """A session and the sessions above it, up to the first of its family or to one that was deleted."""
+    """A session and the sessions above it, up to the first of its family, or up to a deleted session."""
     line = [await context.unit.load(session)]
     for _ in range(MAX_DEPTH):
         parent = line[-1].session.parent

@@ -138,6 +138,19 @@ async def test_several_confirmations_are_stored_as_a_whole_or_not_at_all(
         assert sandboxes.actions.count("run_shell") == 3
 
 
+@proves("runtime.archive-dismisses")
+@pytest.mark.parametrize("closing", ["end_session", "delete_session"])
+async def test_a_session_that_was_archived_while_it_waited_can_be_ended_and_deleted(tmp_path: Path, closing: str) -> None:
+    async with open_runtime(tmp_path, sandboxes=make_sandboxes()) as runtime:
+        session, _ = await wait_for_calls(runtime)
+        await runtime.service.archive_session(session, by=PERSON)
+        more = {"reason": "test"} if closing == "delete_session" else {}
+        await getattr(runtime.service, closing)(session, by=PERSON, **more)
+
+        assert (await runtime.ledger.session(session)).status == ("deleted" if more else "terminated")
+        assert (await runtime.ledger.requests(session=session)).items == ()
+
+
 def fail_at_second_answer(_: Runtime, patch: pytest.MonkeyPatch) -> None:
     close: Callable[..., None] = request_rows._close
     closed = list[str]()

@@ -10,7 +10,7 @@ import msgspec
 from fidelio.errors import ToolRefused
 from fidelio.runtime.agents.definition import DEFAULT_USD, Budget
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.wakes.record import SHARED_LIMITS, WakeRecord, take_back
+from fidelio.runtime.wakes.record import SHARED_LIMITS, WakeRecord, release_share
 
 MAX_DEPTH = 3
 MAX_CHILDREN = 8
@@ -86,7 +86,7 @@ def plan_returns(line: Sequence[BudgetMember]) -> tuple[dict[str, float], ...]:
     for parent, grandparent in pairwise(above):
         if not amounts[-1] or parent.id not in grandparent.wakes.returned:
             break
-        before, after = (find_unused(parent.share, wakes) for wakes in (parent.wakes, take_back(parent.wakes, amounts[-1])))
+        before, after = (find_unused(parent.share, wakes) for wakes in (parent.wakes, release_share(parent.wakes, amounts[-1])))
         amounts.append({name: value for name in after if (value := _round(name, after[name] - before.get(name, 0))) > 0})
     return tuple(amounts)
 

@@ -135,8 +135,9 @@ async def _release(context: RuntimeContext, assignment: Assignment, events: tupl
 
     def release(current: LoadedRuntime) -> SessionDecision[None]:
         plan = plan_wake(current.record, now=context.clock())
-        is_waiting = isinstance(plan, NothingDue)
-        jobs = (*wake_job(session, plan.next), *expiry_job(session, plan.expiry)) if is_waiting else wake_job(session)
+        jobs = wake_job(session)
+        if isinstance(plan, NothingDue):
+            jobs = (*wake_job(session, plan.next), *expiry_job(session, plan.expiry))
         return SessionDecision(None, events=events, jobs=jobs, settle=Completion())
 
     await context.unit.update(session, release, assignment=assignment)

@@ -299,7 +299,7 @@ def _reserve(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     return replace(wakes, reserved=_add_limits(wakes.reserved, share))
 
 
-def take_back(wakes: WakeRecord, budget: Mapping[str, float]) -> WakeRecord:
+def release_share(wakes: WakeRecord, budget: Mapping[str, float]) -> WakeRecord:
     """The record after children have returned a part of what they have."""
     return replace(wakes, reserved=_add_limits(wakes.reserved, {name: -value for name, value in budget.items()}))
 
@@ -312,7 +312,7 @@ def _add_limits(reserved: Mapping[str, float], more: Mapping[str, float]) -> dic
 def _return_budget(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     child = event.body["childSessionId"]
     returned = wakes.returned if child in wakes.returned else (*wakes.returned, child)
-    return replace(take_back(wakes, event.body.get("budget") or {}), returned=returned)
+    return replace(release_share(wakes, event.body.get("budget") or {}), returned=returned)
 
 
 def _terminate(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
