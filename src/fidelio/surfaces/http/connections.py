@@ -18,7 +18,14 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fidelio.processes.caller import Caller
 from fidelio.settings import HttpLimits
+
+
+class PeerAddress(tuple[str, int]):  # noqa: SLOT001  # a tuple can have no slots with a value
+    """The address of the client of a connection. `found`: the process at its end, and when it was looked up."""
+
+    found: tuple[float, Caller] | None = None
 
 
 class OpenConnections:
@@ -63,6 +70,7 @@ class LimitedConnection(H11Protocol):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, refusal)
             return
         self._peer = peer
+        self.client = PeerAddress(self.client) if self.client else None
         _detect_dead_peer(transport)
         self._watch()
 

@@ -69,6 +69,8 @@ def _config(app: Starlette, limits: HttpLimits) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=False,
+        # Programs of this machine are identified by their address, so none may claim another one in a header.
+        proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
 

@@ -20,7 +20,7 @@ from fidelio.ids import new_id
 from fidelio.processes.caller import PERSON
 from fidelio.runtime.service import RuntimeService
 from fidelio.surfaces.http.application import SMALL_BODY, BodyBudget
-from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.http.plain import identify_client, read_agent_header
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
 from fidelio.surfaces.http.v1.events.hub import StreamHub
 from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, make_page
@@ -151,7 +151,7 @@ class ApiRequest:
         """
         if read_agent_header(self.raw.headers) != PERSON:
             return RELAYED
-        peer = await make_peer_lookup(self.raw.scope)()
+        peer = await identify_client(self.raw.scope)
         return RELAYED if peer.run else API_CHANNEL
 
     async def require_key_holder(self) -> None:
