@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest, TextBlock, TokenUsage, ToolDeclaration, ToolUseBlock
+from fidelio.providers.model import (
+    Message,
+    ModelProblem,
+    ModelReply,
+    ModelRequest,
+    TextBlock,
+    TokenUsage,
+    ToolDeclaration,
+    ToolUseBlock,
+)
 from fidelio.providers.registry import open_providers
 from fidelio.providers.scripted import ScriptedProvider
 from fidelio.providers.scripted.provider import BUNDLED_SCRIPTS
@@ -128,13 +137,41 @@ def test_every_bundled_script_is_valid(file: Path) -> None:
     assert load_script(file).reply(ask("Hello")).content
 
 
+STEPS = """I look around.
+bash {"command": "ls -a"}
+read {"file_path": "notes.txt"}
+
+  bash {"command": "echo {user}"}
+
+bash {not json} is text,
+ and so is this: bash {"a": 1}."""
+
+
+@proves("providers.scripts")
+async def test_the_script_steps_plays_the_paragraphs_of_the_message() -> None:
+    provider, messages = ScriptedProvider(), [user("ls {}"), assistant("Before."), user(STEPS)]
+    turns = []
+    for _ in range(4):
+        answer, _ = await complete(provider, ask(*messages, model="steps"))
+        turns.append((answer.text, [(call.name, call.input) for call in answer.tool_uses], answer.stop_reason))
+        messages += [Message("assistant", answer.content)]
+        messages += [user(*(result("r", id_=call.id) for call in answer.tool_uses))] if answer.tool_uses else []
+
+    assert turns == [
+        ("I look around.", [("bash", {"command": "ls -a"}), ("read", {"file_path": "notes.txt"})], "tool_use"),
+        ("", [("bash", {"command": "echo {user}"})], "tool_use"),
+        ('bash {not json} is text,\n and so is this: bash {"a": 1}.', [], "end_turn"),
+        ("Done.", [], "end_turn"),
+    ]
+
+
 @proves("providers.scripts")
 @pytest.mark.parametrize("name", ["missing", "", "../models/echo", "ECHO"])
 async def test_an_unknown_script_is_refused_with_the_known_names(name: str) -> None:
     with pytest.raises(ModelProblem) as caught:
         await complete(ScriptedProvider(), ask("Hello", model=name))
 
-    assert "continue, demo, echo, quiet" in str(caught.value.remedy)
+    assert "continue, demo, echo, quiet, steps" in str(caught.value.remedy)
 
 
 @proves("providers.scripts")
@@ -212,6 +249,7 @@ def test_the_id_of_a_call_depends_on_the_conversation_alone(tmp_path: Path) -> N
         ("rules: [{reply: a, when: {matches: '('}}, {reply: b}]", "invalid regular expression"),
         ("rules: [{reply: a, when: {failed: true}}, {reply: b}]", "`failed` without `after_tool`"),
         ("rules: [{tools: [{input: {}}]}]", "name"),
+        ("rules: [{steps: true, reply: a}]", r"\$.rules\[0\] has `steps`"),
     ],
 )
 def test_an_invalid_script_is_refused_with_its_file_and_key(tmp_path: Path, script: str, problem: str) -> None:

@@ -17,6 +17,7 @@ _NOTES = "<runtime-notes>"
 class ConversationView:
     """A request as the rules of a script see it. `user`: the last text of the user. `wake`: how many there were.
 
+    `turn`: how often the model has answered since that text.
     `answers_user`: the turn answers that text, and not results of tools or notes of the runtime.
     """
 
@@ -24,6 +25,8 @@ class ConversationView:
         texts = [text for message in request.messages if (text := _user_text(message))]
         self.user = texts[-1] if texts else ""
         self.wake = len(texts)
+        last = max((number for number, message in enumerate(request.messages) if _user_text(message)), default=-1)
+        self.turn = sum(message.role == "assistant" for message in request.messages[last + 1 :])
         self._results = tuple(_last_results(request))
         self.answers_user = not self._results and bool(request.messages and _user_text(request.messages[-1]))
         names = dict(_tool_names(request)) if self._results else {}

@@ -13,6 +13,10 @@
 Conditions are `contains`, `matches` (a regular expression), `wake` (the number of the user's message), `after_tool` and
 `failed`; several have to hold together. A rule with a condition but without `after_tool` holds only for turns that answer the
 user, not for those that answer results of tools. Placeholders are `{user}`, `{result}`, shortened, and `{result.FIELD}`.
+
+A rule with `steps: true` plays what the user's text describes, so that a program can be tried without a script of its own:
+each paragraph is a turn, a line `TOOL {...}` with a JSON object is a call, and other lines are text. After the last paragraph
+it says "Done.".
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ from fidelio.providers.model import ModelProblem, ModelReply, ModelRequest, Text
 from fidelio.providers.scripted.conversation import ConversationView, make_call_id
 
 _PLACEHOLDER = re.compile(r"\{(user|result)(?:\.([\w.-]+))?\}")
+_PARAGRAPHS = re.compile(r"\n\s*\n")
+_CALL = re.compile(r"([A-Za-z][\w.-]{0,127})\s+(\{.*\})")
+_AFTER_STEPS = "Done."
 _RESULT_LENGTH = 400
 _REMEDY = "The reference of models describes the rules of a script."
 
@@ -52,6 +59,7 @@ class _Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     when: _Conditions | str | None = None
     tools: tuple[_ScriptedCall, ...] = ()
     directive: dict[str, Any] | None = None
+    steps: bool = False
 
 
 class _ScriptFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,10 +75,9 @@ class ModelScript:
     def reply(self, request: ModelRequest) -> ModelReply:
         view = ConversationView(request)
         rule = next(rule for rule in self._rules if _holds(rule.when, view))
-        text = _render(rule, view)
+        text, wanted = _read_step(view) if rule.steps else (_render(rule, view), _substitute_calls(rule, view))
         calls = tuple(
-            ToolUseBlock(make_call_id(request, position), call.name, _substitute(call.input, view))
-            for position, call in enumerate(rule.tools)
+            ToolUseBlock(make_call_id(request, position), call.name, call.input) for position, call in enumerate(wanted)
         )
         content = (*((TextBlock(text),) if text else ()), *calls)
         return ModelReply(content=content, stop_reason="tool_use" if calls else "end_turn")
@@ -94,6 +101,9 @@ def _find_problem(rules: tuple[_Rule, ...]) -> str:
     *conditional, last = rules
     if last.when is not None:
         return f"the last rule, $.rules[{len(rules) - 1}], has a condition. Add one without `when` for everything else."
+    for number, rule in enumerate(rules):
+        if rule.steps and rule != _Rule(when=rule.when, steps=True):
+            return f"$.rules[{number}] has `steps`, so it can have no `reply`, `tools` or `directive`."
     for number, rule in enumerate(conditional):
         if rule.when is None:
             return f"$.rules[{number}] has no `when`, so the rules after it would never be used."
@@ -134,6 +144,27 @@ def _matches_turn(when: _Conditions, view: ConversationView) -> bool:
 
 def _matches_text(when: _Conditions, view: ConversationView) -> bool:
     return when.contains.lower() in view.user.lower() and re.search(when.matches, view.user) is not None
+
+
+def _read_step(view: ConversationView) -> tuple[str, tuple[_ScriptedCall, ...]]:
+    """The text and the calls of the paragraph of the user's text whose turn it is."""
+    paragraphs = [found for found in _PARAGRAPHS.split(view.user) if found.strip()]
+    if view.turn >= len(paragraphs):
+        return _AFTER_STEPS, ()
+    lines = [(line, _read_call(line)) for line in paragraphs[view.turn].splitlines()]
+    return "\n".join(line for line, call in lines if call is None).strip(), tuple(call for _, call in lines if call is not None)
+
+
+def _read_call(line: str) -> _ScriptedCall | None:
+    found = _CALL.fullmatch(line.strip())
+    try:
+        return _ScriptedCall(found[1], msgspec.json.decode(found[2], type=dict[str, Any])) if found else None
+    except msgspec.DecodeError:  # a sentence with braces
+        return None
+
+
+def _substitute_calls(rule: _Rule, view: ConversationView) -> tuple[_ScriptedCall, ...]:
+    return tuple(_ScriptedCall(call.name, _substitute(call.input, view)) for call in rule.tools)
 
 
 def _render(rule: _Rule, view: ConversationView) -> str:
