@@ -22,7 +22,7 @@ from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import ApiRequest, ApiServices
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from tests.support import proves
-from tests.surfaces.v1.shapes import check_shape
+from tests.surfaces.v1.strict import check_json
 
 CUSTOM = {"type": "custom", "name": "deploy", "description": "Deploy it.", "input_schema": {"type": "object"}}
 
@@ -68,7 +68,7 @@ async def test_a_session_can_differ_from_its_agent(
     assert "Other." in seen[0].system
     assert "Own." not in seen[0].system
     assert "deploy" in [tool.name for tool in seen[0].tools]
-    check_shape(BetaManagedAgentsSessionAgent, shown)
+    check_json(BetaManagedAgentsSessionAgent, shown)
     assert (shown["id"], shown["version"], shown["system"], shown["tools"]) == (agent.id, 1, "Other.", [CUSTOM])
     assert (await sdk.beta.agents.retrieve(agent.id)).system == "Own."
     verdicts = [verdict async for verdict in verify_all(runtime.context.ledger)]
@@ -90,7 +90,7 @@ async def test_the_tools_of_a_session_can_be_changed_and_nothing_else(
     assert [tool.name for tool in changed.definition.tools.custom] == ["deploy"]
     later = msgspec.structs.replace(record, agent_variant=changed.variant)
     shown = await agents.render_snapshot(request_, changed.name, changed.version, later, thread=True)
-    check_shape(BetaManagedAgentsSessionThreadAgent, shown)
+    check_json(BetaManagedAgentsSessionThreadAgent, shown)
     assert shown["tools"] == [CUSTOM]
     with pytest.raises(ApiProblem, match="only tools and mcp_servers"):
         await agents.change_session_agent(request_, record, msgspec.convert({"system": "x"}, agents.Configuration))
@@ -110,7 +110,7 @@ async def test_a_session_shows_the_agents_of_its_roster_in_full(
 
     shown = await agents.render_snapshot(request_, chosen.name, chosen.version, record)
 
-    check_shape(BetaManagedAgentsSessionAgent, shown)
+    check_json(BetaManagedAgentsSessionAgent, shown)
     members = [(member["name"], member["version"], member["system"]) for member in shown["multiagent"]["agents"]]
     assert members == [("Helper", 1, "Help."), ("Leader", 1, None)]
 

@@ -16,7 +16,8 @@ from fidelio.runtime.agents.definition import parse_agent
 from fidelio.runtime.agents.files import resolve_agent
 from fidelio.runtime.agents.versions import define_agent, list_agents
 from tests.support import proves
-from tests.surfaces.v1.shapes import check_shape, send
+from tests.surfaces.v1.requests import send
+from tests.surfaces.v1.strict import check_json
 
 TOOLSET: Any = {"type": "agent_toolset_20260401"}
 ALLOW, ASK = {"type": "always_allow"}, {"type": "always_ask"}
@@ -77,7 +78,7 @@ async def test_every_part_of_an_agent_has_the_shape_of_the_sdk(sdk: AsyncAnthrop
 
     answer = (await send("POST", f"{url}/v1/agents", body)).json()
 
-    check_shape(BetaManagedAgentsAgent, answer)
+    check_json(BetaManagedAgentsAgent, answer)
     toolset, server, custom = answer["tools"]
     assert answer["model"] == {"id": "scripted:test", "effort": {"type": "low"}, "speed": "standard"}
     assert toolset["configs"] == [

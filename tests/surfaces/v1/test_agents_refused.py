@@ -12,7 +12,7 @@ from fidelio.app.application import Application
 from fidelio.runtime.agents.definition import parse_agent
 from fidelio.runtime.agents.versions import define_agent
 from tests.support import proves
-from tests.surfaces.v1.shapes import send
+from tests.surfaces.v1.requests import send
 from tests.surfaces.v1.test_agents import CUSTOM, ISSUES, SERVER, TOOLSET, create
 
 

@@ -26,7 +26,8 @@ from fidelio.runtime.deployments.deployments import DEPLOYMENT_JOB, Deployments
 from fidelio.runtime.objects import ObjectJob, ObjectPlan
 from tests.support import proves
 from tests.surfaces.v1.conftest import TOKEN
-from tests.surfaces.v1.shapes import check_shape, send
+from tests.surfaces.v1.requests import send
+from tests.surfaces.v1.strict import check_json
 
 SCHEDULE = {"type": "cron", "expression": "0 9 * * 1-5", "timezone": "Europe/Berlin"}
 HELLO = {"type": "user.message", "content": [{"type": "text", "text": "Write the report."}]}
@@ -325,7 +326,7 @@ async def test_every_object_is_exactly_one_of_the_sdk(sdk: AsyncAnthropic, url: 
     }
 
     for path, type_ in shapes.items():
-        check_shape(type_, (await send("GET", f"{url}/v1/{path}")).json())
+        check_json(type_, (await send("GET", f"{url}/v1/{path}")).json())
     attached = (await send("GET", f"{url}/v1/sessions/{run.session_id}/resources")).json()["data"]
-    check_shape(BetaManagedAgentsFileResource, attached[0])
-    check_shape(BetaManagedAgentsMemoryStoreResource, attached[1])
+    check_json(BetaManagedAgentsFileResource, attached[0])
+    check_json(BetaManagedAgentsMemoryStoreResource, attached[1])

@@ -16,7 +16,7 @@ from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.values import patch_metadata, read_range
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
-from tests.surfaces.v1.shapes import send
+from tests.surfaces.v1.requests import send
 
 AGENT = {"name": "A", "model": "scripted:test"}
 BODIES: dict[str, dict[str, Any]] = {"agents": AGENT, "environments": {}}

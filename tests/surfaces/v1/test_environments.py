@@ -17,7 +17,8 @@ from fidelio.runtime.sessions import NewAgentSession
 from fidelio.surfaces.http.v1 import environments as group
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
-from tests.surfaces.v1.shapes import check_shape, send
+from tests.surfaces.v1.requests import send
+from tests.surfaces.v1.strict import check_json
 
 LIMITED: dict[str, Any] = {"type": "limited", "allowed_hosts": ["api.example.com"]}
 STATUS = "Package: git\nStatus: install ok installed\nVersion: 1:2.39\n\nPackage: gone\nStatus: deinstall ok config-files\n"
@@ -71,11 +72,11 @@ async def test_an_environment_has_the_shape_of_the_sdk(url: str, config: Any) ->
     body = {"name": "E", "description": "For work.", "config": config, "metadata": {"a": "b"}, "scope": "organization"}
     answer = await send("POST", f"{url}/v1/environments", body)
 
-    check_shape(BetaEnvironment, answer.json())
+    check_json(BetaEnvironment, answer.json())
     assert {name: answer.json()[name] for name in ("name", "description", "metadata", "scope")} == {
         name: body[name] for name in ("name", "description", "metadata", "scope")
     }
-    check_shape(BetaEnvironment, (await send("GET", f"{url}/v1/environments/env_default")).json())
+    check_json(BetaEnvironment, (await send("GET", f"{url}/v1/environments/env_default")).json())
 
 
 @proves("v1.environments-update")

@@ -10,7 +10,6 @@ from typing import Any
 import httpx2
 import pytest
 from anthropic import AsyncAnthropic, BadRequestError, ConflictError, NotFoundError, PermissionDeniedError
-from pydantic import ValidationError
 from starlette.requests import Request
 
 from fidelio.app.application import Application
@@ -21,6 +20,7 @@ from fidelio.surfaces.http.v1.memory_stores import plan_resource
 from fidelio.surfaces.http.v1.vaults import check_vaults
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
+from tests.surfaces.v1.strict import check_object
 
 UNKNOWN = "memstore_000000000000"
 
@@ -34,17 +34,6 @@ def error_type(raised: pytest.ExceptionInfo[Any]) -> str:
     return found
 
 
-def check_shape(found: Any) -> None:
-    """The object has exactly the fields of its type in the SDK."""
-    data = found.to_dict(mode="json", exclude_unset=True)
-    assert set(data) <= set(type(found).model_fields), data
-    assert {name for name, field in type(found).model_fields.items() if field.is_required()} <= set(data)
-    try:
-        type(found).model_validate(data)
-    except ValidationError as error:
-        pytest.fail(str(error))
-
-
 @proves("v1.memory-stores")
 async def test_a_store_is_created_changed_archived_and_deleted(sdk: AsyncAnthropic) -> None:
     stores = sdk.beta.memory_stores
@@ -56,7 +45,7 @@ async def test_a_store_is_created_changed_archived_and_deleted(sdk: AsyncAnthrop
     deleted = await stores.delete(created.id)
 
     for found in (created, changed, archived, deleted):
-        check_shape(found)
+        check_object(found)
     assert (created.name, created.description, created.archived_at) == ("User preferences", "What they like", None)
     assert created.created_at == created.updated_at
     assert (changed.description, changed.metadata) == ("", {"b": "2", "c": "3"})
@@ -104,7 +93,7 @@ async def test_a_memory_has_its_content_only_with_the_full_view(sdk: AsyncAnthro
     shown = await memories.create(store, path="/empty", content="", view="full")
 
     for found in (created, full, basic, shown):
-        check_shape(found)
+        check_object(found)
     assert (created.content, basic.content, full.content, shown.content) == (None, None, "Grüße\n", "")
     assert created.content_sha256 == digest("Grüße\n")
     assert created.content_size_bytes == len("Grüße\n".encode())
@@ -212,7 +201,7 @@ async def test_a_listing_has_a_depth_a_prefix_and_pages(sdk: AsyncAnthropic) -> 
     async def listed(**query: Any) -> list[tuple[str, str]]:
         found = [item async for item in sdk.beta.memory_stores.memories.list(store, limit=2, **query)]
         for item in found:
-            check_shape(item)
+            check_object(item)
         return [(item.type, item.path) for item in found]
 
     assert await listed() == [("memory", path) for path in sorted(paths)]

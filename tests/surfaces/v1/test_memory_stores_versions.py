@@ -10,7 +10,8 @@ from anthropic import AsyncAnthropic, BadRequestError, NotFoundError
 
 from fidelio.app.application import Application
 from tests.support import proves
-from tests.surfaces.v1.test_memory_stores import check_shape, digest
+from tests.surfaces.v1.strict import check_object
+from tests.surfaces.v1.test_memory_stores import digest
 
 
 @proves("v1.memory-versions")
@@ -27,7 +28,7 @@ async def test_every_change_is_a_version_and_a_deletion_keeps_them(sdk: AsyncAnt
     first = await versions.retrieve(created.memory_version_id, memory_store_id=store)
 
     for item in (*found, first, deleted):
-        check_shape(item)
+        check_object(item)
     assert [version.operation for version in found] == ["deleted", "modified", "created"]
     assert [version.content for version in full.data] == [None, "two", "one"]
     assert [version.content_sha256 for version in found] == [None, digest("two"), digest("one")]
@@ -78,7 +79,7 @@ async def test_a_redacted_version_keeps_who_and_when_and_loses_its_bytes(
     again = await versions.redact(created.memory_version_id, memory_store_id=store)
     listed = (await versions.list(store, view="full")).data
 
-    check_shape(redacted)
+    check_object(redacted)
     assert redacted == again
     assert redacted.redacted_at is not None
     assert redacted.redacted_by is not None

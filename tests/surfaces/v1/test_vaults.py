@@ -18,7 +18,7 @@ from fidelio.surfaces.http.v1.ids import to_session
 from tests.runtime.credentials.servers import OAuthServer, read_basic, serve_oauth
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
-from tests.surfaces.v1.test_memory_stores import check_shape
+from tests.surfaces.v1.strict import check_object
 
 TOKEN, OTHER, REFRESH, CLIENT = "tok-VERYPRIVATE-1", "tok-VERYPRIVATE-2", "ref-VERYPRIVATE-3", "cli-VERYPRIVATE-4"
 SECRETS = (TOKEN, OTHER, REFRESH, CLIENT)
@@ -61,7 +61,7 @@ async def test_a_vault_is_created_changed_archived_and_deleted(sdk: AsyncAnthrop
     deleted = await vaults.delete(created.id)
 
     for found in (created, changed, archived, deleted):
-        check_shape(found)
+        check_object(found)
     assert (changed.display_name, changed.metadata, changed.archived_at) == ("Alice A.", {"team": "x"}, None)
     assert listed == []
     assert with_archived == [archived]
@@ -84,7 +84,7 @@ async def test_a_credential_never_shows_its_secrets(
         shown.append(await credentials.retrieve(static.id, vault_id=vault))
 
     for found in shown:
-        check_shape(found)
+        check_object(found)
         assert not any(secret in found.to_json() for secret in SECRETS)
     assert static.auth.to_dict() == {"type": "static_bearer", "mcp_server_url": URL}
     assert dynamic.auth.type == "mcp_oauth"
@@ -117,10 +117,10 @@ async def test_replaced_and_deleted_secrets_leave_the_ledger_sealed_or_not(
             await credentials.update(created.id, vault_id=vault, auth={"type": "static_bearer", "token": OTHER})
         case "archived":
             archived = await credentials.archive(created.id, vault_id=vault)
-            check_shape(archived)
+            check_object(archived)
             assert archived.archived_at is not None
         case "deleted":
-            check_shape(await credentials.delete(created.id, vault_id=vault))
+            check_object(await credentials.delete(created.id, vault_id=vault))
         case "vault archived":
             await sdk.beta.vaults.archive(vault)
             assert (await credentials.retrieve(created.id, vault_id=vault)).archived_at is not None
@@ -191,7 +191,7 @@ async def test_an_update_replaces_what_it_names_and_keeps_the_rest(
         vaults = ProjectVaults((await application.runtime()).context, str(project))
         _, secrets = await vaults.open_secrets(to_session("vlt", vault), created.id)
 
-    check_shape(updated)
+    check_object(updated)
     assert (updated.display_name, updated.metadata) == (None, {"a": "1", "b": "2"})
     assert updated.auth.type == "mcp_oauth"
     assert updated.auth.refresh is not None
@@ -318,7 +318,7 @@ async def test_a_good_token_is_valid_and_nothing_is_refreshed(sdk: AsyncAnthropi
         created = await sdk.beta.vaults.credentials.create(vault, auth=oauth(server))
         found = await sdk.beta.vaults.credentials.mcp_oauth_validate(created.id, vault_id=vault)
 
-    check_shape(found)
+    check_object(found)
     assert (found.status, found.mcp_probe, found.refresh, found.has_refresh_token) == ("valid", None, None, True)
     assert server.forms == []
 
@@ -357,7 +357,7 @@ async def test_a_token_endpoint_that_gives_nothing_makes_the_credential_invalid(
         created = await sdk.beta.vaults.credentials.create(vault, auth=oauth(server))
         found = await sdk.beta.vaults.credentials.mcp_oauth_validate(created.id, vault_id=vault)
 
-    check_shape(found)
+    check_object(found)
     assert found.refresh is not None
     assert (found.status, found.refresh.status) == ("invalid", "failed")
     assert found.mcp_probe is not None
