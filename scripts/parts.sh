@@ -42,7 +42,8 @@ fi
 [ -z "$(missing_programs)" ] ||
   say "$(missing_programs)missing, so tests of sandboxes are skipped. Install with: sudo apt-get install $(missing_programs)"
 
-# Installs pinned npm packages into a cache outside the clone: the MCP conformance suite with its TypeScript client, and coding agents.
+# Installs pinned npm packages into a cache outside the clone: the MCP conformance suite with its TypeScript client, the JavaScript SDK of
+# the HTTP API, and coding agents.
 # By default Node trusts only its built-in certificate authorities; a network may have its own in the list of the system.
 fetch() {
   NODE_USE_SYSTEM_CA=1 .venv/bin/python -m tests.conformance.node "$1" ||
@@ -58,6 +59,7 @@ install_small_model() {
 }
 
 fetch tests/conformance "The MCP conformance suite"
+fetch tests/surfaces/v1/javascript "The official SDK in JavaScript"
 # The agents need a gigabyte of disk space, so they are installed only on request and where every test has to run.
 if [ "${FIDELIO_REQUIRE_ALL:-}" = 1 ] || [ "${FIDELIO_AGENTS:-}" = 1 ]; then
   fetch tests/agents "A coding agent (Codex, Gemini CLI, OpenCode, Qwen Code)"
