@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fidelio.runtime.agent_toolset.html import read_html
 from fidelio.runtime.agent_toolset.web import JsonSearch
@@ -190,6 +192,34 @@ def test_broken_html_is_read_as_far_as_it_goes() -> None:
     )
     assert read_html("<style>" * 2_000 + "hidden", "http://x.org") == ("", "")
     assert read_html("<a href='javascript:x'>no</a><a href='#top'>top</a>", "http://x.org") == ("", "notop")
+    assert read_html("<nav>a<nav>b</nav>c</form></nav>d<svg/>e", "http://x.org") == ("", "de")
+    assert read_html("<title>a &lt; <b></title><a title='>' href=/p>x</a> 1 < 2 <!-- no --> y", "http://x.org") == (
+        "a < <b>",
+        "x (http://x.org/p) 1 < 2 y",
+    )
+
+
+@proves("toolset.page")
+@pytest.mark.parametrize(
+    "piece", ["<a b='", '<a b="', "<a", "</a ", "<!--", "<!a", "<?", "<", "<svg>", "</x>", "&#9", "<title>"]
+)
+def test_a_hostile_page_is_read_in_linear_time(piece: str) -> None:
+    # With a parser that looks for each end again, these take minutes.
+    title, text = read_html(piece * (1_000_000 // len(piece)), "http://x.org")
+
+    assert len(title) + len(text) <= 1_000_000
+
+
+@proves("toolset.page")
+@given(
+    st.lists(
+        st.sampled_from(["<a href=", "'", '"', ">", "</a", "<!--", "-->", "<script>", "</script", "/", "&#", "9" * 5_000, "x "])
+    )
+)
+def test_whatever_a_page_is_it_can_be_read(pieces: list[str]) -> None:
+    title, text = read_html("".join(pieces), "http://x.org")
+
+    assert "\x01" not in title + text
 
 
 REPLY = b"""{"results": [{"title": "A  title", "url": "https://good.example/a", "content": "Words."},
