@@ -110,9 +110,13 @@ class Objects(Generic[T]):
 
     async def load(self, id_: str) -> StoredObject[T]:
         """The object with this id. Raises `SessionNotFound` for an id of another kind or another project too."""
-        session = await self._context.ledger.session(id_)
+        unknown = SessionNotFound(f"There is no {self._noun} {id_!r:.80}.")
+        try:
+            session = await self._context.ledger.session(id_)
+        except SessionNotFound:
+            raise unknown from None
         if session.namespace != self._namespace or session.status == DELETED:
-            raise SessionNotFound(f"There is no {self._noun} {id_!r:.80}.")
+            raise unknown
         return await self._read(session)
 
     async def find(self, key: str) -> StoredObject[T] | None:

@@ -322,8 +322,39 @@ async def test_an_agent_with_the_key_may_send_messages_and_confirm_nothing(sdk: 
     agent = sdk.with_options(default_headers={"Fidelio-Agent": "s_0123456789ab.1"})
 
     await send(agent, session.id, message("I am an agent."))
-    for event in ({"type": "user.tool_confirmation", "tool_use_id": waiting, "result": "allow"}, {"type": "user.interrupt"}):
+    for event in (
+        {"type": "user.tool_confirmation", "tool_use_id": waiting, "result": "allow"},
+        {"type": "user.custom_tool_result", "custom_tool_use_id": waiting, "content": [{"type": "text", "text": "Passed."}]},
+        {"type": "user.tool_result", "tool_use_id": waiting, "content": [{"type": "text", "text": "Passed."}]},
+        {"type": "user.interrupt"},
+    ):
         with pytest.raises(PermissionDeniedError):
             await send(agent, session.id, event)
     with pytest.raises(PermissionDeniedError):
         await agent.beta.sessions.delete(session.id)
+
+
+@proves("v1.message-files")
+async def test_a_message_has_the_content_of_the_files_that_it_names(sdk: AsyncAnthropic, script: Script) -> None:
+    script(replies(say("Read.")))
+    session = await create_session(sdk)
+    file = await sdk.beta.files.upload(file=("notes.md", b"Some notes.", "text/markdown"))
+
+    sent = await send(sdk, session.id, {"type": "user.message", "content": [_name_file(file.id)]})
+
+    assert [block.text for block in sent[0].content] == ["Document: notes.md\n\nSome notes."]
+
+
+@proves("v1.message-files")
+@pytest.mark.parametrize(("size", "count"), [(2_000_001, 1), (1_900_000, 18)])
+async def test_files_that_fit_into_no_message_are_refused(sdk: AsyncAnthropic, size: int, count: int) -> None:
+    session = await create_session(sdk)
+    file = await sdk.beta.files.upload(file=("notes.md", b"a" * size, "text/markdown"))
+
+    with pytest.raises(BadRequestError, match="bytes"):
+        await send(sdk, session.id, {"type": "user.message", "content": [_name_file(file.id)] * count})
+    assert await list_events(sdk, session.id) == []
+
+
+def _name_file(file: str) -> Any:
+    return {"type": "document", "source": {"type": "file", "file_id": file}}

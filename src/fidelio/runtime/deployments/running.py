@@ -145,7 +145,7 @@ async def _begin(context: RuntimeContext, project: str, deployment: Deployment, 
         except SessionNotFound as error:
             raise _CannotRun("file_not_found_error", f"The file {id_} does not exist any more.") from error
 
-    events = [await resolve_files(files, find, event) for event in content.initial_events]
+    events = await resolve_files(files, find, content.initial_events)
     request = NewAgentSession(
         project=project,
         agent=content.agent,

@@ -322,9 +322,6 @@ def _render_schedule(content: DeploymentContent, now: int) -> dict[str, Any] | N
 
 def _render_run(request: ApiRequest, run: DeploymentRun) -> dict[str, Any]:
     content, problem = run.content, run.content.problem
-    message = problem.message if problem is not None else ""
-    for directory, name in request.services.hidden:
-        message = message.replace(directory, name)
     scheduled = {"type": "schedule", "scheduled_at": format_iso(content.scheduled_at)}
     return {
         "id": to_wire("drun", run.id),
@@ -332,7 +329,7 @@ def _render_run(request: ApiRequest, run: DeploymentRun) -> dict[str, Any]:
         "deployment_id": to_wire("depl", content.deployment),
         "agent": _render_agent(content.agent_id, content.version),
         "session_id": to_wire("sesn", content.session) if content.session else None,
-        "error": None if problem is None else {"type": problem.type, "message": message},
+        "error": None if problem is None else {"type": problem.type, "message": request.services.hide(problem.message)},
         "trigger_context": scheduled if content.scheduled_at else {"type": "manual"},
         "created_at": format_iso(run.created_at),
     }

@@ -23,6 +23,7 @@ from fidelio.surfaces.http.application import SMALL_BODY, BodyBudget
 from fidelio.surfaces.http.plain import identify_client, read_agent_header
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
 from fidelio.surfaces.http.v1.events.hub import StreamHub
+from fidelio.surfaces.http.v1.ids import name_ids
 from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, make_page
 from fidelio.surfaces.http.v1.values import TimeRange, read_range
 
@@ -72,10 +73,9 @@ class ApiServices:
     async def runtime(self) -> RuntimeService:
         return await self.application.runtime()
 
-    @property
-    def hidden(self) -> tuple[tuple[str, str], ...]:
-        """Directories that no response may name."""
-        return ((str(self.application.settings.home.path), "HOME"), (self.project, "PROJECT"))
+    def hide(self, text: str) -> str:
+        """The text without directories of this machine, which no response may name."""
+        return text.replace(str(self.application.settings.home.path), "HOME").replace(self.project, "PROJECT")
 
 
 class ApiRequest:
@@ -96,6 +96,10 @@ class ApiRequest:
         if IDEMPOTENCY_KEY in self.raw.headers and not _KEY.fullmatch(key):
             raise ApiProblem("Idempotency-Key: use 1 to 255 printable ASCII characters.")
         return key
+
+    def present(self, text: str) -> str:
+        """A message for the client: no directories of this machine, and ids of the path as the client knows them."""
+        return self.services.hide(name_ids(text, map(str, self.raw.path_params.values())))
 
     def path(self, name: str) -> str:
         return str(self.raw.path_params[name])
@@ -207,7 +211,7 @@ def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request],
                 return _refuse_method(route, request)
             result = await handler(request)
         except FidelioError as error:
-            return render_error(error, request.id, services.hidden)
+            return render_error(error, request.id, request.present)
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception:  # noqa: BLE001  # outermost boundary: a request that fails must not end the server

@@ -7,7 +7,7 @@ No error names a path of this machine: a client may be elsewhere, and what it ge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -80,10 +80,10 @@ def not_found(what: str, id_: str) -> ApiProblem:
     return ApiProblem(f"{what} {id_!r:.100} was not found.", status=HTTPStatus.NOT_FOUND, type_=NOT_FOUND)
 
 
-def render_error(error: FidelioError, request_id: str, hidden: Iterable[tuple[str, str]] = ()) -> JSONResponse:
-    """The response to a request that failed. `hidden`: directories of this machine with the words that replace them."""
+def render_error(error: FidelioError, request_id: str, present: Callable[[str], str] = str) -> JSONResponse:
+    """The response to a request that failed. `present` replaces what a client must not see or does not know."""
     status, type_, headers = classify(error)
-    message = _hide(str(error.text), hidden)
+    message = present(str(error.text))
     # 409 and 5xx are repeated by the clients; what a repetition cannot change says so.
     if status == HTTPStatus.CONFLICT:
         headers = {"x-should-retry": "false", **headers}
@@ -100,9 +100,3 @@ def classify(error: FidelioError) -> tuple[int, str, dict[str, str]]:
 def make_error(status: int, type_: str, message: str, request_id: str, headers: dict[str, str] | None = None) -> JSONResponse:
     body: dict[str, Any] = {"type": "error", "error": {"type": type_, "message": message}, "request_id": request_id}
     return JSONResponse(body, status_code=status, headers={"request-id": request_id, **(headers or {})})
-
-
-def _hide(message: str, hidden: Iterable[tuple[str, str]]) -> str:
-    for directory, name in hidden:
-        message = message.replace(directory, name)
-    return message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from fidelio.ids import ALPHABET, SESSION_PREFIX
 from fidelio.surfaces.http.v1.errors import not_found
@@ -38,3 +39,11 @@ def to_session(prefix: str, id_: str) -> str:
     if match is None or match[1] not in (prefix, *(("s",) if prefix == "sesn" else ())):
         raise not_found(NOUNS.get(prefix, "Object"), id_)
     return f"{SESSION_PREFIX}{match[2]}"
+
+
+def name_ids(text: str, known: Iterable[str]) -> str:
+    """A text of the runtime with ids of the wire. `known`: those that the client has sent, among other values."""
+    for id_ in known:
+        if match := _WIRE_ID.fullmatch(id_):
+            text = text.replace(f"{SESSION_PREFIX}{match[2]}", id_)
+    return text

@@ -16,7 +16,7 @@ from fidelio.surfaces.http.v1.events.rendering import WireView, render
 from fidelio.surfaces.http.v1.events.sending import SentEvents, check_sent, read_sent
 from fidelio.surfaces.http.v1.events.streaming import EventStream
 from fidelio.surfaces.http.v1.events.types import OWN_PREFIX, VENDOR_TYPES, Wire, to_thread
-from fidelio.surfaces.http.v1.sessions.objects import load_active, load_session, load_thread, make_hide
+from fidelio.surfaces.http.v1.sessions.objects import load_active, load_session, load_thread
 from fidelio.surfaces.http.v1.values import TimeRange
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
@@ -29,7 +29,7 @@ async def _send(request: ApiRequest) -> dict[str, Any]:
     body, channel = await request.body(SentEvents), await request.channel()
     check_sent(body.events, channel)
     runtime = await request.services.runtime()
-    sent = [await read_sent(request, event) for event in body.events]
+    sent = await read_sent(request, body.events)
     stored = await runtime.send(loaded.id, sent, by=API_ACTOR, channel=channel)
     found: list[Wire] = []
     for event in stored:
@@ -152,7 +152,7 @@ async def _stream_of(request: ApiRequest, loaded: LoadedRuntime) -> Response:
 
 async def _open_history(request: ApiRequest, loaded: LoadedRuntime, selection: TypeSelection) -> WireHistory:
     runtime = await request.services.runtime()
-    history = WireHistory(runtime.context, loaded.id, selection, make_hide(request))
+    history = WireHistory(runtime.context, loaded.id, selection, request.services.hide)
     await history.open(loaded)
     return history
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -73,18 +73,6 @@ async def _is_below(request: ApiRequest, found: LoadedRuntime, session: LoadedRu
     while parent is not None and parent != session.id:
         parent = (await runtime.context.ledger.session(parent)).parent
     return parent is not None
-
-
-def make_hide(request: ApiRequest) -> Callable[[str], str]:
-    """A function that replaces directories of this machine in a text."""
-    hidden = request.services.hidden
-
-    def hide(text: str) -> str:
-        for directory, name in hidden:
-            text = text.replace(directory, name)
-        return text
-
-    return hide
 
 
 async def render_session(request: ApiRequest, loaded: LoadedRuntime) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.events.sending import InitialEvent, read_initial
+from fidelio.surfaces.http.v1.events.sending import InitialEvent, read_sent
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import plan_resources
 from fidelio.surfaces.http.v1.sessions.objects import (
@@ -86,7 +86,7 @@ async def _create(request: ApiRequest) -> dict[str, Any]:
     if name and (found := await _find_created(request, name, digest)):
         return found
     new = await _plan(request, body, name, digest)
-    initial = [await read_initial(request, event) for event in body.initial_events or ()]
+    initial = await read_sent(request, body.initial_events or ())
     try:
         session = await runtime.start_session(new, initial, by=API_ACTOR, channel="api")
     except SessionExists:
