@@ -7,8 +7,9 @@ followed with the credentials, and no error shows a header.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, TypeAlias
 
 import httpx2
@@ -27,13 +28,20 @@ _STREAM, _PLAIN = "text/event-stream", "identity"
 
 # What the server does, and what it said about it.
 Failure: TypeAlias = Callable[[str, str], FidelioError]
+# Another value of the header `Authorization`, for one that the server has refused.
+Renew: TypeAlias = Callable[[str], Awaitable[str]]
 
 
 class HttpTransport:
-    """A `Transport` to a server with an address. `failure` makes the error of what the server does, and what it said of it."""
+    """A `Transport` to a server with an address. `failure` makes the error of what the server does, and what it said of it.
 
-    def __init__(self, address: str, headers: Mapping[str, str], failure: Failure, *, seconds: float) -> None:
-        self._address, self._failure = address, failure
+    `renew`: what a message that the server has refused with 401 is sent with again, once.
+    """
+
+    def __init__(
+        self, address: str, headers: Mapping[str, str], failure: Failure, *, seconds: float, renew: Renew | None = None
+    ) -> None:
+        self._address, self._failure, self._renew = address, failure, renew
         self.headers = {**headers, "Accept": f"application/json, {_STREAM}", "Content-Type": "application/json"}
         # A few compressed bytes can be gigabytes, so none are accepted.
         self.headers |= {_REVISION: REVISION, "Accept-Encoding": _PLAIN}
@@ -59,16 +67,21 @@ class HttpTransport:
         finally:
             await self._client.aclose()
 
-    async def _post(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        content = msgspec.json.encode(message)
+    async def _post(self, message: Mapping[str, Any], *, is_repeated: bool = False) -> dict[str, Any] | None:
+        content, authorization = msgspec.json.encode(message), self.headers.get("Authorization", "")
         try:
             async with self._client.stream("POST", self._address, content=content, headers=self.headers) as response:
-                return await self._read(response, message)
+                renew = self._renew if response.status_code == HTTPStatus.UNAUTHORIZED and not is_repeated else None
+                if renew is None:
+                    return await self._read(response, message)
         except httpx2.TimeoutException as error:
             raise self._failure("did not answer in time", "") from error
         except (httpx2.HTTPError, httpx2.SSEError, httpx2.InvalidURL, httpx2.StreamError) as error:
             # Without the text of the error: it can contain the value of a header.
             raise self._failure(f"could not be reached or cut off its reply ({type(error).__name__})", "") from None
+        # What was refused has had no effect, so it may be sent again.
+        self.headers["Authorization"] = await renew(authorization)
+        return await self._post(message, is_repeated=True)
 
     async def _read(self, response: httpx2.Response, message: Mapping[str, Any]) -> dict[str, Any] | None:
         if response.headers.get("content-encoding", _PLAIN) != _PLAIN:

@@ -26,6 +26,11 @@ class OAuthServer:
         self.base = ""
         self.used: list[str] = []
         self.forms: list[tuple[Form, str]] = []
+        self._last_method = ""
+
+    def revoke_after(self, method: str) -> None:
+        """Accept no token of now any more once a message of this method was answered."""
+        self._last_method = method
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -82,6 +87,9 @@ class OAuthServer:
         }
         whole = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
         reply(writer, "200 OK", json.dumps(whole).encode())
+        if message["method"] == self._last_method:
+            self.accepted.discard(token)
+            self._last_method = ""
 
 
 def read_basic(authorization: str) -> str:

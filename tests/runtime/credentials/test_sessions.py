@@ -123,6 +123,22 @@ async def test_an_expired_token_is_refreshed_once_and_the_new_one_is_kept(tmp_pa
 
 
 @proves("credentials.refresh")
+async def test_a_token_that_the_server_refuses_meanwhile_is_exchanged_once(tmp_path: Path) -> None:
+    async with serve_oauth() as server, open_runtime(tmp_path) as runtime:
+        desk = Desk(runtime, server)
+        server.accepted.add(TOKEN)
+        server.revoke_after("tools/list")
+        session = await desk.begin(vault := await desk.add_vault())
+        await desk.call(session)
+
+        assert result_text(runtime.requests[1]) == f'{{"ok":true,"content":"your token is {MASK}"}}'
+        assert len(server.forms) == 1
+        _, secrets = await desk.vaults.open_secrets(vault, (await desk.find(vault)).id)
+        assert (secrets.token, server.used[-1]) == ("access-new-1-PRIVATE", "access-new-1-PRIVATE")
+        assert await find_leaks(runtime, session, "PRIVATE") == []
+
+
+@proves("credentials.refresh")
 async def test_a_token_that_cannot_be_refreshed_is_an_error_of_the_server_without_secrets(tmp_path: Path) -> None:
     async with serve_oauth() as server, open_runtime(tmp_path) as runtime:
         desk = Desk(runtime, server)

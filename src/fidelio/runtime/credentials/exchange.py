@@ -74,16 +74,21 @@ class _TokenReply(msgspec.Struct, frozen=True):
     expires_in: float | None = None
 
 
-async def open_token(context: RuntimeContext, vaults: ProjectVaults, vault: str, credential: Credential) -> str:
-    """The token for the server of a credential; another if it has expired. Raises `ToolRefused` without a secret."""
+async def open_token(
+    context: RuntimeContext, vaults: ProjectVaults, vault: str, credential: Credential, *, refused: str = ""
+) -> str:
+    """The token for the server of a credential; another if it has expired. Raises `ToolRefused` without a secret.
+
+    `refused`: a token that the server does not accept any more, whenever it was to expire.
+    """
     found, secrets = await vaults.open_secrets(vault, credential.id)
-    if not found.needs_refresh(context.clock()):
+    if not found.needs_refresh(context.clock()) and secrets.token != refused:
         return secrets.token
     result = await refresh(found, secrets, context.clock())
     if result.tokens is None:
         # Another process may have been faster, and a refresh token is often good for a single use.
         found, secrets = await vaults.open_secrets(vault, credential.id)
-        if not found.needs_refresh(context.clock()):
+        if not found.needs_refresh(context.clock()) and secrets.token != refused:
             return secrets.token
         status = f" ({result.reply.status})" if result.reply is not None else ""
         raise ToolRefused(

@@ -161,7 +161,7 @@ class Connections:
             from fidelio.runtime.servers.http import open_endpoint  # noqa: PLC0415  # 180 ms; most servers are programs
 
             how = {"run": run, "seconds": CALL_SECONDS}
-            return await open_endpoint(self._context, record, name, server.url, values, masks, **how)
+            return await open_endpoint(self._context, record, name, server.url, values, masks, **how), masks
         launch = Launch(
             name=name,
             command=server.command,

@@ -22,15 +22,21 @@ MASK = "(secret)"
 _SHORTEST = 4
 
 
-class Masks(msgspec.Struct, frozen=True):
-    """Replaces secret values in texts of a server."""
+class Masks(msgspec.Struct):
+    """Replaces secret values in texts of a server. All who work with a connection share its masks."""
 
     values: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Masks:
+        masks = cls()
+        masks.add(values)
+        return masks
+
+    def add(self, values: Iterable[str]) -> None:
+        found = {value for value in values if len(value) >= _SHORTEST}
         # The longest first: one may be a part of another.
-        return cls(tuple(sorted({value for value in values if len(value) >= _SHORTEST}, key=len, reverse=True)))
+        self.values = tuple(sorted(found.union(self.values), key=len, reverse=True))
 
     def apply(self, text: str) -> str:
         for value in self.values:

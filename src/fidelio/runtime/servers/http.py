@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fidelio.errors import ToolRefused
-from fidelio.mcp_client.http import HttpTransport
+from fidelio.mcp_client.http import HttpTransport, Renew
 from fidelio.runtime.credentials.exchange import open_token
 from fidelio.runtime.credentials.service import ProjectVaults
 from fidelio.runtime.record import RuntimeRecord
@@ -18,6 +18,7 @@ from fidelio.runtime.servers.credentials import Masks
 from fidelio.runtime.tools.model import RuntimeContext
 
 _SHOWN = 300
+_BEARER = "Bearer "
 # The header by which our own servers know an agent (`fidelio.processes.caller`). Only those of this machine learn the run.
 _AGENT, _ELSEWHERE = "Fidelio-Agent", "runtime"
 
@@ -30,27 +31,45 @@ async def open_endpoint(
     headers: Mapping[str, str],
     masks: Masks,
     **how: Any,
-) -> tuple[ServerEndpoint, Masks]:
+) -> ServerEndpoint:
     """A connection, with the credential for exactly this address of the first vault of the session that has it.
 
-    It takes the place of an `Authorization` of the definition: that belongs to the agent, the vault to its user.
+    It takes the place of an `Authorization` of the definition: that belongs to the agent, the vault to its user. A token that
+    the server refuses is exchanged, if the credential can be.
     """
     vaults = ProjectVaults(context, record.project)
     found = await vaults.find(record.vault_ids, address)
     if found is None:
-        return ServerEndpoint(name, address, headers, masks, **how), masks
-    token = await open_token(context, vaults, *found)
-    masks = Masks.of((*masks.values, token))
+        return ServerEndpoint(name, address, headers, masks, **how)
+    vault, credential = found
+
+    async def open_authorization(refused: str) -> str:
+        token = await open_token(context, vaults, vault, credential, refused=refused.removeprefix(_BEARER))
+        masks.add((token,))
+        return f"{_BEARER}{token}"
+
     others = {key: value for key, value in headers.items() if key.lower() != "authorization"}
-    return ServerEndpoint(name, address, {**others, "Authorization": f"Bearer {token}"}, masks, **how), masks
+    authorized = {**others, "Authorization": await open_authorization("")}
+    renew = open_authorization if credential.refresh is not None else None
+    return ServerEndpoint(name, address, authorized, masks, renew=renew, **how)
 
 
 class ServerEndpoint(HttpTransport):
     """A connection to a server with an address."""
 
-    def __init__(self, name: str, address: str, headers: Mapping[str, str], masks: Masks, *, run: str, seconds: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        headers: Mapping[str, str],
+        masks: Masks,
+        *,
+        run: str,
+        seconds: float,
+        renew: Renew | None = None,
+    ) -> None:
         marked = {**headers, _AGENT: run if _is_local(address) else _ELSEWHERE}
-        super().__init__(address, marked, self._describe_failure, seconds=seconds)
+        super().__init__(address, marked, self._describe_failure, seconds=seconds, renew=renew)
         self._name, self._masks = name, masks
 
     def _describe_failure(self, what: str, said: str) -> ToolRefused:
