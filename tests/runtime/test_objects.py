@@ -134,3 +134,20 @@ async def test_pages_list_every_object_once_newest_first(notes: Objects[Note]) -
 
     assert [found.id for found in (*first.items, *second.items)] == [made.id for made in reversed(created)]
     assert second.next is None
+
+
+@proves("objects.pages")
+async def test_a_page_of_a_filter_that_matches_little_looks_at_a_bounded_number_of_objects(
+    notes: Objects[Note], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fidelio.runtime.objects.MAX_SCANNED", 2)
+    for text in "abcde":
+        await notes.create(Note(text), by="api")
+    pages, cursor = list[str](), None
+    while page := await notes.select(lambda found: found.content.text == "a", cursor=cursor, limit=1):
+        pages.append("".join(found.content.text for found in page.items))
+        cursor = page.next
+        if cursor is None:
+            break
+
+    assert pages == ["", "", "a"]

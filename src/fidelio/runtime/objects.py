@@ -7,6 +7,7 @@ only in its own project, by its kind: an id of another project or kind is unknow
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
@@ -25,11 +26,11 @@ from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 T = TypeVar("T", bound=msgspec.Struct)
-ObjectKind = Literal[
-    "environment", "vault", "memory_store", "file", "skill", "skill_version", "deployment", "deployment_run", "work"
-]
+ObjectKind = Literal["environment", "vault", "memory_store", "file", "skill", "skill_version", "deployment", "deployment_run"]
 _PATH = "definition"
 _ATTEMPTS = 8
+# Objects that a page looks at; a page of a filter that matches little may be empty, and says where to go on.
+MAX_SCANNED = 2_000
 
 
 class StoredObject(msgspec.Struct, Generic[T], frozen=True):
@@ -135,15 +136,18 @@ class Objects(Generic[T]):
     async def select(
         self, keep: Callable[[StoredObject[T]], bool], *, cursor: str | None = None, limit: int = 50
     ) -> Page[StoredObject[T]]:
-        """A full page of the objects that `keep` accepts, newest first."""
+        """A page of the objects that `keep` accepts, newest first: full, unless few of many objects are accepted."""
         found: list[StoredObject[T]] = []
+        scanned = 0
         while True:
             # As many as are missing: the cursor of the last read is where the next page begins.
             page = await self.list(cursor=cursor, limit=limit - len(found))
             found += filter(keep, page.items)
-            cursor = page.next
-            if cursor is None or len(found) == limit:
+            cursor, scanned = page.next, scanned + len(page.items)
+            if cursor is None or len(found) == limit or scanned >= MAX_SCANNED:
                 return Page(tuple(found), cursor)
+            # A read from SQLite does not suspend.
+            await asyncio.sleep(0)
 
     async def update(
         self,

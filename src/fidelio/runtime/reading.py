@@ -5,7 +5,7 @@ A page of events stays small because a long text is only referred to. Whoever sh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -98,6 +98,16 @@ async def load_whole_body(context: RuntimeContext, event: Event) -> dict[str, An
         if isinstance(body.get(key), list):
             body[key] = [await _load_whole_block(ledger, block) for block in body[key] if isinstance(block, dict)]
     return body
+
+
+def measure_texts(body: Mapping[str, Any]) -> int:
+    """How many bytes `load_whole_body` adds to a body."""
+    values = [body.get(key) for key in ("result", "text", "rubric", "input")]
+    for key in ("content", "images"):
+        found = body.get(key)
+        blocks = [block for block in found if isinstance(block, dict)] if isinstance(found, list) else []
+        values += [block.get("stored") or (block.get("source") or {}).get("stored") for block in blocks]
+    return sum(int(value["size"]) for value in values if _is_stored(value))
 
 
 async def _load_whole_block(ledger: Ledger, block: dict[str, Any]) -> dict[str, Any]:

@@ -358,3 +358,20 @@ async def test_files_that_fit_into_no_message_are_refused(sdk: AsyncAnthropic, s
 
 def _name_file(file: str) -> Any:
     return {"type": "document", "source": {"type": "file", "file_id": file}}
+
+
+@proves("v1.large-events")
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_of_large_events_ends_early_and_nothing_is_lost(sdk: AsyncAnthropic, script: Script, order: Any) -> None:
+    script(replies(say("Read.")))
+    session = await create_session(sdk)
+    texts = [str(number) * 1_500_000 for number in range(5)]
+    await converse(sdk, session.id, *map(message, texts))
+
+    first = await sdk.beta.sessions.events.list(session.id, limit=1_000, order=order, types=["user.message"])
+    found = await list_events(sdk, session.id, order=order)
+
+    assert 0 < len(first.data) < len(texts)
+    assert len({event.id for event in found}) == len(found)
+    received = [event.content[0].text for event in only(found, "user.message")]
+    assert received == (texts if order == "asc" else texts[::-1])

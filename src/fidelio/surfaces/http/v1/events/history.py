@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import msgspec
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.reading import list_descendants, load_whole_body
+from fidelio.runtime.reading import list_descendants, load_whole_body, measure_texts
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.events.rendering import WireView, list_stored_types, render, render_own, render_posted
@@ -32,6 +33,8 @@ from fidelio.surfaces.http.v1.events.types import (
 
 # Events of a log that are read at once where their number is not known in advance.
 WINDOW = 500
+# Bytes of texts and images that a read loads: a message may have many megabytes, and a page has many messages.
+MAX_LOADED = 4 << 20
 # How far before its request for approval the event of a call is looked for.
 _CALL_WINDOW = 300
 Hide: TypeAlias = Callable[[str], str]
@@ -79,6 +82,8 @@ class WireHistory:
         self._context, self.session, self._selection, self._hide = context, session, selection, hide
         self._sources: list[_Source] = []
         self._is_child = False
+        # Whether the last read has ended early, because its events are large.
+        self.is_cut = False
 
     @property
     def sessions(self) -> list[str]:
@@ -130,6 +135,7 @@ class WireHistory:
             if found is not None:
                 return found
             upper = lower
+            await asyncio.sleep(0)
         return None
 
     async def read(self, limit: int) -> list[Shown]:
@@ -155,7 +161,7 @@ class WireHistory:
                 # Beyond this position there may be events of this log that were not read.
                 horizon = min(horizon, page[-1].position)
         merged = sorted((item for item in merged if item[1].position <= horizon), key=lambda item: item[1].position)
-        batch = self._cut(merged)[:limit]
+        batch = self._take(self._cut(merged)[:limit])
         for source, event in batch:
             source.seq = event.seq
         return batch, len(batch) == len(merged) and horizon == newest
@@ -179,6 +185,13 @@ class WireHistory:
                 return merged[: number + 1]
         return merged
 
+    def _take(self, items: list[tuple[_Source, Event]]) -> list[tuple[_Source, Event]]:
+        """The first events, up to the one with which they become too large to be loaded together."""
+        sizes = accumulate(measure_texts(event.body) for _, event in items)
+        count = next((number for number, size in enumerate(sizes, 1) if size > MAX_LOADED), len(items))
+        self.is_cut = count < len(items)
+        return items[:count]
+
     async def read_back(self, before: int, limit: int) -> list[Shown]:
         """The newest events before a position, newest first."""
         upper = (await find_seq(self._context, self.session, before - 1)) + 1
@@ -198,7 +211,13 @@ class WireHistory:
             own = [(self._sources[0], event) for event in page if not wanted or event.type in wanted]
             ready = [item for item in posted if item[1].position > first]
             posted = [item for item in posted if item[1].position <= first]
-            shown += reversed(await self._render(sorted((*own, *ready), key=lambda item: item[1].position)))
+            rest = sorted((*own, *ready), key=lambda item: item[1].position, reverse=True)
+            while rest:
+                taken = self._take(rest)
+                shown += await self._render(taken)
+                rest = rest[len(taken) :]
+                if self.is_cut and shown:
+                    return shown[:limit]
             upper = lower + 1
         return shown[:limit]
 

@@ -101,6 +101,8 @@ async def _read_forward(
                 taken = limit - len(items)
                 return [*items, *found[:taken]], (entry.position - 1, len(_drop(entry, times, "")) - len(found) + taken)
             items += found
+        if history.is_cut and items:
+            return items, (shown[-1].position, 0)
     return items, None
 
 
@@ -117,6 +119,8 @@ async def _read_back(
                 return [*items, *found[:taken]], (entry.position + 1, skip + taken)
             items, skip = [*items, *found], 0
         before = shown[-1].position
+        if history.is_cut and items:
+            return items, (before, 0)
     return items, None
 
 
