@@ -304,3 +304,22 @@ async def test_what_is_no_session_is_unknown(sdk: AsyncAnthropic, id_: str) -> N
         await sdk.beta.sessions.retrieve(id_)
     with pytest.raises(NotFoundError):
         await send(sdk, id_, message("Hello"))
+
+
+@proves("v1.session")
+async def test_of_two_changes_of_the_tools_at_once_none_is_lost(sdk: AsyncAnthropic) -> None:
+    session = await create_session(sdk)
+    both: list[Any] = [
+        [{"type": "custom", "name": name, "description": "D", "input_schema": {"type": "object"}}] for name in "ab"
+    ]
+
+    answers = await asyncio.gather(
+        *(sdk.beta.sessions.update(session.id, agent={"tools": tools}) for tools in both), return_exceptions=True
+    )
+
+    changed = [answer for answer in answers if not isinstance(answer, BaseException)]
+    assert all(isinstance(answer, ConflictError) for answer in answers if isinstance(answer, BaseException))
+    stored = (await sdk.beta.sessions.retrieve(session.id)).agent.tools
+    updates = [event for event in await list_events(sdk, session.id) if event.type == "session.updated"]
+    assert len(changed) == len(updates) >= 1
+    assert updates[-1].agent.tools == stored

@@ -210,6 +210,19 @@ async def test_a_heartbeat_must_name_the_last_one(scene: Scene) -> None:
 
 
 @proves("work.lease")
+async def test_heartbeats_without_a_pause_are_not_all_stored(scene: Scene, later: Callable[[int], None]) -> None:
+    await scene.call(use(("bash", {"command": "make"})))
+    item = await scene.claim()
+    first = (await scene.retrieve(item)).latest_heartbeat_at
+
+    for _ in range(5):
+        beat = await scene.beat(item, str(first))
+        assert (beat.last_heartbeat, beat.lease_extended) == (first, True)
+    later(16)
+    assert (await scene.beat(item, str(first))).last_heartbeat != first
+
+
+@proves("work.lease")
 async def test_a_stop_reaches_the_worker_by_its_heartbeat(scene: Scene) -> None:
     await scene.call(BASH)
     item = await scene.claim()

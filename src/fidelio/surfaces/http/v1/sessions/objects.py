@@ -45,11 +45,16 @@ async def load_thread(request: ApiRequest, session: LoadedRuntime, id_: str) -> 
 async def load_active(request: ApiRequest, id_: str) -> LoadedRuntime:
     """A session that can be changed. Raises 400 if it has ended or is archived."""
     loaded = await load_session(request, id_)
-    if loaded.record.is_archived:
-        raise ApiProblem(f"Session {id_} is archived. An archived session is not changed; begin another one.")
-    if loaded.record.status == "terminated":
-        raise ApiProblem(f"Session {id_} has ended. Begin another one.")
+    check_active(loaded.record, id_)
     return loaded
+
+
+def check_active(record: RuntimeRecord, id_: str) -> None:
+    """Raise 400 for a session that has ended or is archived."""
+    if record.is_archived:
+        raise ApiProblem(f"Session {id_} is archived. An archived session is not changed; begin another one.")
+    if record.status == "terminated":
+        raise ApiProblem(f"Session {id_} has ended. Begin another one.")
 
 
 async def _load(request: ApiRequest, prefix: str, id_: str) -> LoadedRuntime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,6 +24,7 @@ from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import plan_resources
 from fidelio.surfaces.http.v1.sessions.objects import (
     MICROS,
+    check_active,
     is_served,
     load_active,
     load_session,
@@ -187,8 +189,7 @@ async def _change_fields(request: ApiRequest, loaded: LoadedRuntime, body: _Upda
     runtime, configured = await request.services.runtime(), dict[str, Any]()
     updated: dict[str, Any] = {}
     if isinstance(body.agent, agents.Configuration):
-        if loaded.record.wakes.current:
-            raise ApiProblem("agent: the session is running. Interrupt it, or wait until it is idle.")
+        _check_idle(loaded.record)
         chosen = await agents.change_session_agent(request, loaded.record, body.agent)
         if chosen.variant != loaded.record.agent_variant:
             configured |= {"agent_variant": chosen.variant, "policies": chosen.definition.tools.list_policies()}
@@ -196,10 +197,22 @@ async def _change_fields(request: ApiRequest, loaded: LoadedRuntime, body: _Upda
             updated["agent"] = await agents.render_snapshot(request, chosen.name, chosen.version, after)
 
     def change(record: RuntimeRecord) -> dict[str, Any]:
+        check_active(record, request.path("session_id"))
+        if configured:
+            # Work may have begun since the session was loaded, and another request may have configured it.
+            _check_idle(record)
+            if record.agent_variant != loaded.record.agent_variant:
+                message = "agent: another request has changed it meanwhile. Read the session, and send the change again."
+                raise ApiProblem(message, status=HTTPStatus.CONFLICT, type_="conflict_error")
         fields, shown = _compare(record, body)
         return {**configured, **fields, "updated": {**updated, **shown}} if configured or fields else {}
 
     await configure_session(runtime.context, loaded.id, change, by=API_ACTOR)
+
+
+def _check_idle(record: RuntimeRecord) -> None:
+    if record.wakes.current:
+        raise ApiProblem("agent: the session is running. Interrupt it, or wait until it is idle.")
 
 
 def _compare(record: RuntimeRecord, body: _Update) -> tuple[dict[str, Any], dict[str, Any]]:
