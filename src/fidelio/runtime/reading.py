@@ -107,7 +107,7 @@ def measure_texts(body: Mapping[str, Any]) -> int:
         found = body.get(key)
         blocks = [block for block in found if isinstance(block, dict)] if isinstance(found, list) else []
         values += [block.get("stored") or (block.get("source") or {}).get("stored") for block in blocks]
-    return sum(int(value["size"]) for value in values if _is_stored(value))
+    return sum(int(value["size"]) for value in values if isinstance(value, dict) and _is_stored(value))
 
 
 async def _load_whole_block(ledger: Ledger, block: dict[str, Any]) -> dict[str, Any]:

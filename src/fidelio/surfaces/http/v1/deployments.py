@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -25,7 +24,6 @@ from fidelio.runtime.deployments.deployments import (
     list_upcoming,
 )
 from fidelio.runtime.deployments.running import start_run
-from fidelio.runtime.objects import find_state
 from fidelio.surfaces.http.v1.agent_references import AgentReference
 from fidelio.surfaces.http.v1.agents import choose_agent
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
@@ -34,21 +32,11 @@ from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.initial_events import check_initial_events
 from fidelio.surfaces.http.v1.session_resources import plan_resources, render_configuration
-from fidelio.surfaces.http.v1.values import keep, patch_metadata
+from fidelio.surfaces.http.v1.values import Budget, keep, patch_metadata
+from fidelio.surfaces.http.v1.vaults import check_vaults
 
 MAX_RUNS = 1_000
 MAX_VAULTS = 50
-_AMOUNT = re.compile(r"[1-9][0-9]{0,9}")
-
-
-class _Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    amount: str
-    currency: Literal["USD"]
-
-
-class _Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: Literal["limit"]
-    max_list_cost: _Amount
 
 
 class _Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +61,7 @@ class UpdateDeployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     resources: tuple[dict[str, Any], ...] | UnsetType | None = UNSET
     schedule: _Schedule | UnsetType | None = UNSET
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=MAX_VAULTS)] | UnsetType | None = UNSET
-    budget: _Budget | UnsetType | None = UNSET
+    budget: Budget | UnsetType | None = UNSET
 
 
 class CreateDeployment(UpdateDeployment, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -132,7 +120,7 @@ async def _read_changes(request: ApiRequest, body: UpdateDeployment) -> dict[str
     if not isinstance(body.resources, UnsetType):
         changes["resources"] = tuple([_forget_id(item) for item in await plan_resources(request, body.resources)])
     if not isinstance(body.vault_ids, UnsetType):
-        changes["vault_ids"] = await _check_vaults(request, body.vault_ids or ())
+        changes["vault_ids"] = await check_vaults(request, body.vault_ids or ())
     return changes
 
 
@@ -161,26 +149,10 @@ def _read_schedule(schedule: _Schedule | None) -> CronSchedule | None:
     return CronSchedule(schedule.expression, schedule.timezone)
 
 
-def _read_budget(budget: _Budget | None) -> int | None:
+def _read_budget(budget: Budget | None) -> int | None:
     if budget is None:
         return None
-    if not _AMOUNT.fullmatch(budget.max_list_cost.amount):
-        raise ApiProblem("budget.max_list_cost.amount: write whole cents, such as 2500 for 25 dollars.")
-    return int(budget.max_list_cost.amount)
-
-
-async def _check_vaults(request: ApiRequest, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """The vaults of the sessions to come. Raises 404 for an unknown vault, and 400 for an archived vault."""
-    context, found = (await request.services.runtime()).context, list[str]()
-    for id_ in ids:
-        vault = to_session("vlt", id_)
-        state = await find_state(context, request.project, "vault", vault)
-        if state == "deleted":
-            raise not_found("Vault", id_)
-        if state == "archived":
-            raise ApiProblem(f"vault_ids: the vault {id_} is archived. Use another one.")
-        found.append(vault)
-    return tuple(dict.fromkeys(found))
+    return budget.require_cents()
 
 
 async def _retrieve(request: ApiRequest) -> dict[str, Any]:

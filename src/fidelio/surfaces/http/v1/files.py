@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from fidelio.clock import format_iso
 from fidelio.errors import SessionNotFound
 from fidelio.runtime.uploads.files import MAX_EXPIRY, MAX_FILE, MIN_EXPIRY, StoredFile, StoredFiles, find_expiry
-from fidelio.surfaces.http.v1.endpoint import API_ACTOR, RELAYED, ApiRequest, ApiRoute
+from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.multipart import Form, UploadedPart, read_form
@@ -34,16 +33,8 @@ async def load_file(request: ApiRequest, id_: str) -> StoredFile:
         raise not_found("File", id_) from None
 
 
-async def refuse_relayed(request: ApiRequest, what: str) -> None:
-    """Refuse what only the holder of the key may do, if the sender is an agent."""
-    if await request.channel() == RELAYED:
-        raise ApiProblem(
-            f"An agent may not {what}. A person does it with the key.", status=HTTPStatus.FORBIDDEN, type_="permission_error"
-        )
-
-
 async def _upload(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "upload files")
+    await request.require_key_holder()
     async with (
         request.services.uploads,
         read_form(request, limit=MAX_FILE, max_files=2, fields=("expires_in_seconds",)) as form,
@@ -131,7 +122,7 @@ async def _stream(files: StoredFiles, file: StoredFile) -> AsyncIterator[bytes]:
 
 
 async def _delete(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "delete files")
+    await request.require_key_holder()
     file = await load_file(request, request.path("file_id"))
     await (await open_files(request)).delete(file.id, by=API_ACTOR)
     return {"id": to_wire("file", file.id), "type": "file_deleted"}

@@ -13,7 +13,6 @@ from fidelio.errors import SessionNotFound
 from fidelio.ids import new_id
 from fidelio.runtime.attachments import SessionResource
 from fidelio.runtime.record import RuntimeRecord
-from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.runtime.uploads.attaching import (
     MAX_RESOURCES,
     add_resource,
@@ -26,8 +25,9 @@ from fidelio.sandbox.model import UPLOADS
 from fidelio.surfaces.http.v1 import memory_stores
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
-from fidelio.surfaces.http.v1.files import load_file, open_files, refuse_relayed
-from fidelio.surfaces.http.v1.ids import to_session, to_wire
+from fidelio.surfaces.http.v1.files import load_file, open_files
+from fidelio.surfaces.http.v1.ids import to_wire
+from fidelio.surfaces.http.v1.sessions.loading import load_session
 
 MEMORY_STORE = "memory_store"
 _STORE_FIELDS = ("memory_store_id", "access", "instructions", "name", "description", "mount_path")
@@ -114,22 +114,9 @@ def render_configuration(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "file", "file_id": to_wire("file", content["file"]), "mount_path": content["mount_path"]}
 
 
-async def load_session(request: ApiRequest) -> LoadedRuntime:
-    """The session of the path. Raises 404 for that of another project too."""
-    id_ = request.path("session_id")
-    service = await request.services.runtime()
-    try:
-        loaded = await service.load(to_session("sesn", id_))
-    except SessionNotFound:
-        raise not_found("Session", id_) from None
-    if loaded.record.role != "session" or loaded.record.project != request.services.project:
-        raise not_found("Session", id_)
-    return loaded
-
-
 async def _add(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "change the resources of a session")
-    session = await load_session(request)
+    await request.require_key_holder()
+    session = await load_session(request, request.path("session_id"))
     body = await request.body(dict[str, Any])
     if body.get("type") == MEMORY_STORE:
         raise ApiProblem("type: a memory store is attached when a session begins. Name it in resources then.")
@@ -139,7 +126,7 @@ async def _add(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _list(request: ApiRequest) -> dict[str, Any]:
-    session = await load_session(request)
+    session = await load_session(request, request.path("session_id"))
     resources, list_ = session.record.resources, f"resources:{session.id}"
     limit = request.limit(default=MAX_RESOURCES, most=1_000)
     start = int(request.cursor(list_) or 0)
@@ -148,19 +135,19 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _retrieve(request: ApiRequest) -> dict[str, Any]:
-    return render_resource(_find(request, (await load_session(request)).record))
+    return render_resource(_find(request, (await load_session(request, request.path("session_id"))).record))
 
 
 async def _update(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "change the resources of a session")
-    resource = _find(request, (await load_session(request)).record)
+    await request.require_key_holder()
+    resource = _find(request, (await load_session(request, request.path("session_id"))).record)
     await request.body(_UpdateParams)
     raise ApiProblem(f"authorization_token: a resource of type {resource.type} has no token.")
 
 
 async def _delete(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "change the resources of a session")
-    session = await load_session(request)
+    await request.require_key_holder()
+    session = await load_session(request, request.path("session_id"))
     resource = _find(request, session.record)
     await remove_resource((await request.services.runtime()).context, session.id, resource.id, by=API_ACTOR)
     return {"id": resource.id, "type": "session_resource_deleted"}

@@ -13,7 +13,6 @@ from fidelio.runtime.skills.packages import MAX_FILES, MAX_TOTAL, SkillPackage, 
 from fidelio.runtime.skills.uploaded import StoredSkill, StoredVersion, UploadedSkills
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
-from fidelio.surfaces.http.v1.files import refuse_relayed
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.multipart import Form, read_form
 
@@ -56,7 +55,7 @@ async def _find_version(skills: UploadedSkills, skill: str, id_: str) -> StoredV
 
 
 async def _create(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "upload skills")
+    await request.require_key_holder()
     async with request.services.uploads, _read(request, "display_name") as form:
         package = await _check(form)
     skills = await _open(request)
@@ -83,7 +82,7 @@ async def _retrieve(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _delete(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "delete skills")
+    await request.require_key_holder()
     skills = await _open(request)
     skill = await _find(skills, request.path("skill_id"))
     await skills.delete(skill.id, by=API_ACTOR)
@@ -91,7 +90,7 @@ async def _delete(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _create_version(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "upload skills")
+    await request.require_key_holder()
     skills = await _open(request)
     skill = await _find(skills, request.path("skill_id"))
     async with request.services.uploads, _read(request) as form:
@@ -113,7 +112,7 @@ async def _retrieve_version(request: ApiRequest) -> dict[str, Any]:
 
 
 async def _delete_version(request: ApiRequest) -> dict[str, Any]:
-    await refuse_relayed(request, "delete skills")
+    await request.require_key_holder()
     skills = await _open(request)
     version = await _find_version(skills, request.path("skill_id"), request.path("version"))
     await skills.delete_version(version.content.skill, version.id, by=API_ACTOR)

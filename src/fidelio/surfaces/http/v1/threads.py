@@ -8,7 +8,8 @@ from fidelio.runtime.reading import list_descendants
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.errors import ApiProblem
-from fidelio.surfaces.http.v1.sessions.objects import load_session, load_thread, render_thread
+from fidelio.surfaces.http.v1.sessions.loading import load_session, load_thread
+from fidelio.surfaces.http.v1.sessions.objects import render_thread
 
 MAX_LIMIT = 1000
 _STATUSES = ("running", "idle", "rescheduling", "terminated")

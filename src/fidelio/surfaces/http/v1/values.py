@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -55,6 +55,28 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
 def render_time(moment: int) -> str | None:
     """A moment of a field that may be null: 0 is none."""
     return format_iso(moment) if moment else None
+
+
+class _Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    amount: Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,11})$")]
+    currency: Literal["USD"]
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A limit in whole cents."""
+
+    type: Literal["limit"]
+    max_list_cost: _Amount
+
+    @property
+    def cents(self) -> int:
+        return int(self.max_list_cost.amount)
+
+    def require_cents(self) -> int:
+        """The limit of something new. Raises 400 if it is nothing."""
+        if not self.cents:
+            raise ApiProblem("budget.max_list_cost.amount: the limit is 0. Use at least one cent, or leave budget out.")
+        return self.cents
 
 
 class TimeRange(msgspec.Struct, frozen=True):

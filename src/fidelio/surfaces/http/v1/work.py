@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from fidelio.clock import format_iso
 from fidelio.runtime.work.queue import NO_HEARTBEAT, StaleHeartbeat, WorkQueue, WorkStopped
 from fidelio.runtime.work.rules import MAX_TTL, MIN_TTL, RECLAIM_MS, TTL_SECONDS, SelfHostedWork
-from fidelio.surfaces.http.v1.endpoint import API_CHANNEL, ApiRequest, ApiRoute
+from fidelio.surfaces.http.v1.endpoint import ApiRequest, ApiRoute
 from fidelio.surfaces.http.v1.environments import find_environment
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.ids import to_wire
@@ -135,9 +135,7 @@ async def _stats(request: ApiRequest) -> Any:
 async def _open(request: ApiRequest) -> WorkQueue:
     """The queue of the environment. An agent that has found the key is no worker."""
     environment = await find_environment(request, request.path("environment_id"))
-    if await request.channel() != API_CHANNEL:
-        message = "Only the holder of the key works for an environment."
-        raise ApiProblem(message, status=HTTPStatus.FORBIDDEN, type_="permission_error")
+    await request.require_key_holder()
     return WorkQueue((await request.services.runtime()).context, request.project, environment)
 
 

@@ -16,7 +16,7 @@ from fidelio.surfaces.http.v1.events.rendering import WireView, render
 from fidelio.surfaces.http.v1.events.sending import SentEvents, check_sent, read_sent
 from fidelio.surfaces.http.v1.events.streaming import EventStream
 from fidelio.surfaces.http.v1.events.types import OWN_PREFIX, VENDOR_TYPES, Wire, to_thread
-from fidelio.surfaces.http.v1.sessions.objects import load_active, load_session, load_thread
+from fidelio.surfaces.http.v1.sessions.loading import load_active, load_session, load_thread
 from fidelio.surfaces.http.v1.values import TimeRange
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1000

@@ -1,4 +1,4 @@
-"""Sessions and threads as objects of the wire: found by their ids in the project of the server, and rendered."""
+"""Sessions and threads as objects of the wire."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from fidelio.clock import format_iso
-from fidelio.errors import SessionNotFound
 from fidelio.runtime.outcomes.record import Outcome
 from fidelio.runtime.reading import list_descendants
 from fidelio.runtime.record import RuntimeRecord
@@ -16,68 +15,14 @@ from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.runtime.wakes.record import UsageTotals
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import ApiRequest
-from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.events.rendering import render_amount, render_usage
 from fidelio.surfaces.http.v1.events.types import to_thread
-from fidelio.surfaces.http.v1.ids import to_session, to_wire
+from fidelio.surfaces.http.v1.ids import to_wire
 from fidelio.surfaces.http.v1.session_resources import render_resources
 
 MICROS = 1_000_000
 # Verdicts after which an outcome is not evaluated any more.
 _TERMINAL = ("satisfied", "max_iterations_reached")
-
-
-async def load_session(request: ApiRequest, id_: str) -> LoadedRuntime:
-    """The session with an id of the wire. Raises 404 for an unknown id, also of another project."""
-    return await _load(request, "sesn", id_)
-
-
-async def load_thread(request: ApiRequest, session: LoadedRuntime, id_: str) -> LoadedRuntime:
-    """A thread of a session: the session itself, or a session below it."""
-    found = await _load(request, "sthr", id_)
-    if found.id == session.id:
-        return found
-    if (found.record.root or found.id) != (session.record.root or session.id) or not await _is_below(request, found, session):
-        raise not_found("Thread", id_)
-    return found
-
-
-async def load_active(request: ApiRequest, id_: str) -> LoadedRuntime:
-    """A session that can be changed. Raises 400 if it has ended or is archived."""
-    loaded = await load_session(request, id_)
-    check_active(loaded.record, id_)
-    return loaded
-
-
-def check_active(record: RuntimeRecord, id_: str) -> None:
-    """Raise 400 for a session that has ended or is archived."""
-    if record.is_archived:
-        raise ApiProblem(f"Session {id_} is archived. An archived session is not changed; begin another one.")
-    if record.status == "terminated":
-        raise ApiProblem(f"Session {id_} has ended. Begin another one.")
-
-
-async def _load(request: ApiRequest, prefix: str, id_: str) -> LoadedRuntime:
-    session, noun = to_session(prefix, id_), "Thread" if prefix == "sthr" else "Session"
-    try:
-        loaded = await (await request.services.runtime()).load(session)
-    except SessionNotFound as error:
-        raise not_found(noun, id_) from error
-    if not is_served(request, loaded.record):
-        raise not_found(noun, id_)
-    return loaded
-
-
-def is_served(request: ApiRequest, record: RuntimeRecord) -> bool:
-    """Whether a record is that of a session of an agent of this project."""
-    return record.role == "session" and record.project == request.project and record.agent_version > 0
-
-
-async def _is_below(request: ApiRequest, found: LoadedRuntime, session: LoadedRuntime) -> bool:
-    runtime, parent = await request.services.runtime(), found.session.parent
-    while parent is not None and parent != session.id:
-        parent = (await runtime.context.ledger.session(parent)).parent
-    return parent is not None
 
 
 async def render_session(request: ApiRequest, loaded: LoadedRuntime) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,16 +22,9 @@ from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.events.sending import InitialEvent, read_sent
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import plan_resources
-from fidelio.surfaces.http.v1.sessions.objects import (
-    MICROS,
-    check_active,
-    is_served,
-    load_active,
-    load_session,
-    render_budget,
-    render_session,
-)
-from fidelio.surfaces.http.v1.values import TimeRange, patch_metadata
+from fidelio.surfaces.http.v1.sessions.loading import check_active, is_served, load_active, load_session
+from fidelio.surfaces.http.v1.sessions.objects import MICROS, render_budget, render_session
+from fidelio.surfaces.http.v1.values import Budget, TimeRange, patch_metadata
 from fidelio.surfaces.http.v1.vaults import check_vaults
 
 MAX_LIMIT, DEFAULT_LIMIT = 1000, 20
@@ -39,23 +32,6 @@ MAX_INITIAL, MAX_VAULTS, MAX_TITLE = 50, 50, 200
 # Rows of the ledger that a page looks at. A page of a filter that matches little may be empty, and says where to go on.
 MAX_SCANNED = 2_000
 _STATUSES = ("rescheduling", "running", "idle", "terminated")
-_AMOUNT = r"^(0|[1-9][0-9]{0,11})$"
-
-
-class _Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    amount: Annotated[str, Meta(pattern=_AMOUNT)]
-    currency: Literal["USD"]
-
-
-class _Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A limit in whole cents."""
-
-    type: Literal["limit"]
-    max_list_cost: _Amount
-
-    @property
-    def usd(self) -> float:
-        return int(self.max_list_cost.amount) / 100
 
 
 class _Create(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,7 +41,7 @@ class _Create(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     metadata: dict[str, str] | None = None
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=MAX_VAULTS)] | None = None
     resources: tuple[Any, ...] | None = None
-    budget: _Budget | None = None
+    budget: Budget | None = None
     initial_events: Annotated[tuple[InitialEvent, ...], Meta(max_length=MAX_INITIAL)] | None = None
 
 
@@ -75,7 +51,7 @@ class _Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     agent: agents.Configuration | UnsetType = UNSET
     title: Annotated[str, Meta(max_length=MAX_TITLE)] | UnsetType | None = UNSET
     metadata: dict[str, str | None] | UnsetType | None = UNSET
-    budget: _Budget | UnsetType | None = UNSET
+    budget: Budget | UnsetType | None = UNSET
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
@@ -102,10 +78,9 @@ async def _create(request: ApiRequest) -> dict[str, Any]:
 
 async def _plan(request: ApiRequest, body: _Create, name: str | None, digest: str) -> NewAgentSession:
     chosen = await agents.choose_agent(request, body.agent)
-    budget = {"usd": body.budget.usd} if body.budget is not None else {}
+    budget = {} if body.budget is None else {"usd": body.budget.require_cents() / 100}
     if budget:
         await _check_price(request, chosen.definition.model)
-        _check_amount(budget["usd"])
     return NewAgentSession(
         project=request.project,
         agent=chosen.name,
@@ -129,11 +104,6 @@ async def _check_price(request: ApiRequest, model: str) -> None:
             f"budget: model_not_budgetable: the price of {model} is not known. Set it in models.yaml, or leave budget out."
         )
         raise ApiProblem(message)
-
-
-def _check_amount(usd: float) -> None:
-    if not usd:
-        raise ApiProblem("budget.max_list_cost.amount: the limit is 0. Use at least one cent, or leave budget out.")
 
 
 async def _find_created(request: ApiRequest, name: str, digest: str) -> dict[str, Any] | None:
@@ -163,13 +133,13 @@ async def _update(request: ApiRequest) -> dict[str, Any]:
     body = await request.body(_Update)
     if body.vault_ids is not UNSET:
         raise ApiProblem("vault_ids: vaults are attached when a session is created. Leave the field out.")
-    if isinstance(body.budget, _Budget | None):
+    if isinstance(body.budget, Budget | None):
         await _change_budget(request, loaded, body.budget)
     await _change_fields(request, loaded, body)
     return await render_session(request, await (await request.services.runtime()).load(loaded.id))
 
 
-async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: _Budget | None) -> None:
+async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: Budget | None) -> None:
     """Replace or remove the budget that a session was created with."""
     record, runtime = loaded.record, await request.services.runtime()
     if render_budget(record) is None:
@@ -178,7 +148,7 @@ async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: _Bu
         raise ApiProblem("budget: budget_create_only: a budget is set when a session is created.")
     usd = 0.0
     if budget is not None:
-        usd = budget.usd
+        usd = budget.cents / 100
         if usd * MICROS <= record.wakes.usage.cost_micros:
             raise ApiProblem("budget: budget_not_raised: the session has used as much already. Set a higher limit.")
     updated = {"budget": None if budget is None else msgspec.to_builtins(budget)}
