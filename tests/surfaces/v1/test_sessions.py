@@ -297,6 +297,48 @@ async def test_a_session_of_another_project_is_unknown_everywhere(sdk: AsyncAnth
     assert (await sdk.beta.sessions.retrieve(session.id)).title is None
 
 
+@proves("v1.foreign-references")
+async def test_what_belongs_to_another_project_cannot_be_referred_to(sdk: AsyncAnthropic, other: AsyncAnthropic) -> None:
+    foreign, there = await start_agent(sdk)
+    agent, here = await start_agent(other)
+    vault = await sdk.beta.vaults.create(display_name="Secrets of the project")
+    store = await sdk.beta.memory_stores.create(name="Notes of the project")
+    file = await sdk.beta.files.upload(file=("private.txt", b"private", "text/plain"))
+    skill = await sdk.beta.skills.create(files=[("s/SKILL.md", b"---\ndescription: D\n---\nText", "text/markdown")])
+    sessions, own = other.beta.sessions, {"agent": agent.id, "environment_id": here.id}
+    session = await sessions.create(**own)
+    block: Any = {"type": "document", "source": {"type": "file", "file_id": file.id}}
+    outcome: Any = {"type": "user.define_outcome", "description": "D", "rubric": {"type": "file", "file_id": file.id}}
+    resources: list[Any] = [{"type": "memory_store", "memory_store_id": store.id}, {"type": "file", "file_id": file.id}]
+
+    def change(**fields: Any) -> Any:
+        return other.beta.agents.update(agent.id, version=1, **fields)
+
+    calls: list[Callable[[], Any]] = [
+        lambda: sessions.create(**{**own, "agent": foreign.id}),
+        lambda: sessions.create(**{**own, "environment_id": there.id}),
+        lambda: sessions.create(**own, vault_ids=[vault.id]),
+        lambda: sessions.create(**own, resources=resources[:1]),
+        lambda: sessions.create(**own, resources=resources[1:]),
+        lambda: sessions.resources.add(session.id, type="file", file_id=file.id),
+        lambda: send(other, session.id, {"type": "user.message", "content": [block]}),
+        lambda: send(other, session.id, outcome),
+        lambda: change(skills=[{"type": "custom", "skill_id": skill.id}]),
+        lambda: change(multiagent={"type": "coordinator", "agents": [foreign.id]}),
+        lambda: other.beta.deployments.create(**own, name="D", initial_events=[message("x")], vault_ids=[vault.id]),
+        lambda: other.beta.deployments.create(**{**own, "agent": foreign.id}, name="D", initial_events=[message("x")]),
+        lambda: other.beta.deployments.create(**own, name="D", initial_events=[outcome]),
+        lambda: other.beta.environments.work.poll(there.id),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(NotFoundError) as raised:
+            await call()
+        assert "of the project" not in str(raised.value), number
+    await create_session(sdk)
+    assert (await sessions.list(agent_id=foreign.id)).data == []
+    assert (await sessions.list(memory_store_id=store.id)).data == []
+
+
 @proves("v1.session")
 @pytest.mark.parametrize("id_", ["sesn_000000000000", "nothing", "agent_000000000000", "sesn_../../etc"])
 async def test_what_is_no_session_is_unknown(sdk: AsyncAnthropic, id_: str) -> None:

@@ -32,7 +32,7 @@ from fidelio.surfaces.http.v1.errors import ApiProblem, not_found
 from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.initial_events import check_initial_events
 from fidelio.surfaces.http.v1.session_resources import plan_resources, render_configuration
-from fidelio.surfaces.http.v1.values import Budget, keep, patch_metadata
+from fidelio.surfaces.http.v1.values import CostLimit, keep, patch_metadata
 from fidelio.surfaces.http.v1.vaults import check_vaults
 
 MAX_RUNS = 1_000
@@ -61,7 +61,7 @@ class UpdateDeployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     resources: tuple[dict[str, Any], ...] | UnsetType | None = UNSET
     schedule: _Schedule | UnsetType | None = UNSET
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=MAX_VAULTS)] | UnsetType | None = UNSET
-    budget: Budget | UnsetType | None = UNSET
+    budget: CostLimit | UnsetType | None = UNSET
 
 
 class CreateDeployment(UpdateDeployment, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -149,7 +149,7 @@ def _read_schedule(schedule: _Schedule | None) -> CronSchedule | None:
     return CronSchedule(schedule.expression, schedule.timezone)
 
 
-def _read_budget(budget: Budget | None) -> int | None:
+def _read_budget(budget: CostLimit | None) -> int | None:
     if budget is None:
         return None
     return budget.require_cents()

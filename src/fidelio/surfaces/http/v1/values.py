@@ -62,7 +62,7 @@ class _Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     currency: Literal["USD"]
 
 
-class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CostLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A limit in whole cents."""
 
     type: Literal["limit"]

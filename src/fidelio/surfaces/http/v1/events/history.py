@@ -161,7 +161,7 @@ class WireHistory:
                 # Beyond this position there may be events of this log that were not read.
                 horizon = min(horizon, page[-1].position)
         merged = sorted((item for item in merged if item[1].position <= horizon), key=lambda item: item[1].position)
-        batch = self._take(self._cut(merged)[:limit])
+        batch = self._limit_size(self._cut(merged)[:limit])
         for source, event in batch:
             source.seq = event.seq
         return batch, len(batch) == len(merged) and horizon == newest
@@ -185,8 +185,8 @@ class WireHistory:
                 return merged[: number + 1]
         return merged
 
-    def _take(self, items: list[tuple[_Source, Event]]) -> list[tuple[_Source, Event]]:
-        """The first events, up to the one with which they become too large to be loaded together."""
+    def _limit_size(self, items: list[tuple[_Source, Event]]) -> list[tuple[_Source, Event]]:
+        """The first events, until they are too large to be loaded together."""
         sizes = accumulate(measure_texts(event.body) for _, event in items)
         count = next((number for number, size in enumerate(sizes, 1) if size > MAX_LOADED), len(items))
         self.is_cut = count < len(items)
@@ -213,7 +213,7 @@ class WireHistory:
             posted = [item for item in posted if item[1].position <= first]
             rest = sorted((*own, *ready), key=lambda item: item[1].position, reverse=True)
             while rest:
-                taken = self._take(rest)
+                taken = self._limit_size(rest)
                 shown += await self._render(taken)
                 rest = rest[len(taken) :]
                 if self.is_cut and shown:

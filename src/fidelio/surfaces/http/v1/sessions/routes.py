@@ -24,7 +24,7 @@ from fidelio.surfaces.http.v1.ids import to_session, to_wire
 from fidelio.surfaces.http.v1.session_resources import plan_resources
 from fidelio.surfaces.http.v1.sessions.loading import check_active, is_served, load_active, load_session
 from fidelio.surfaces.http.v1.sessions.objects import MICROS, render_budget, render_session
-from fidelio.surfaces.http.v1.values import Budget, TimeRange, patch_metadata
+from fidelio.surfaces.http.v1.values import CostLimit, TimeRange, patch_metadata
 from fidelio.surfaces.http.v1.vaults import check_vaults
 
 MAX_LIMIT, DEFAULT_LIMIT = 1000, 20
@@ -41,7 +41,7 @@ class _Create(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     metadata: dict[str, str] | None = None
     vault_ids: Annotated[tuple[str, ...], Meta(max_length=MAX_VAULTS)] | None = None
     resources: tuple[Any, ...] | None = None
-    budget: Budget | None = None
+    budget: CostLimit | None = None
     initial_events: Annotated[tuple[InitialEvent, ...], Meta(max_length=MAX_INITIAL)] | None = None
 
 
@@ -51,7 +51,7 @@ class _Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     agent: agents.Configuration | UnsetType = UNSET
     title: Annotated[str, Meta(max_length=MAX_TITLE)] | UnsetType | None = UNSET
     metadata: dict[str, str | None] | UnsetType | None = UNSET
-    budget: Budget | UnsetType | None = UNSET
+    budget: CostLimit | UnsetType | None = UNSET
     vault_ids: tuple[str, ...] | UnsetType | None = UNSET
 
 
@@ -133,13 +133,13 @@ async def _update(request: ApiRequest) -> dict[str, Any]:
     body = await request.body(_Update)
     if body.vault_ids is not UNSET:
         raise ApiProblem("vault_ids: vaults are attached when a session is created. Leave the field out.")
-    if isinstance(body.budget, Budget | None):
+    if isinstance(body.budget, CostLimit | None):
         await _change_budget(request, loaded, body.budget)
     await _change_fields(request, loaded, body)
     return await render_session(request, await (await request.services.runtime()).load(loaded.id))
 
 
-async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: Budget | None) -> None:
+async def _change_budget(request: ApiRequest, loaded: LoadedRuntime, budget: CostLimit | None) -> None:
     """Replace or remove the budget that a session was created with."""
     record, runtime = loaded.record, await request.services.runtime()
     if render_budget(record) is None:
