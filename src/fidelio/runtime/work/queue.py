@@ -7,6 +7,7 @@ none is carried out twice without that the model knows it.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -93,6 +94,8 @@ class WorkQueue:
             item = await self._settle(store, version, item)
             now = self._context.clock()
             if not item.can_be_polled(now, reclaim_ms):
+                # A read from SQLite does not suspend, and an environment may have many items.
+                await asyncio.sleep(0)
                 continue
             version, current = await self._load(store, name)
             try:
