@@ -305,7 +305,8 @@ async def test_what_belongs_to_another_project_cannot_be_referred_to(sdk: AsyncA
     store = await sdk.beta.memory_stores.create(name="Notes of the project")
     file = await sdk.beta.files.upload(file=("private.txt", b"private", "text/plain"))
     skill = await sdk.beta.skills.create(files=[("s/SKILL.md", b"---\ndescription: D\n---\nText", "text/markdown")])
-    sessions, own = other.beta.sessions, {"agent": agent.id, "environment_id": here.id}
+    sessions = other.beta.sessions
+    own: dict[str, Any] = {"agent": agent.id, "environment_id": here.id}
     session = await sessions.create(**own)
     block: Any = {"type": "document", "source": {"type": "file", "file_id": file.id}}
     outcome: Any = {"type": "user.define_outcome", "description": "D", "rubric": {"type": "file", "file_id": file.id}}
