@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic, AuthenticationError, NotFoundError
 from fidelio.surfaces.http.v1.application import GROUPS
 from tests.support import proves
 from tests.surfaces.v1.conftest import KEY
-from tests.surfaces.v1.shapes import send
+from tests.surfaces.v1.requests import send
 from tests.surfaces.v1.support import create_session
 
 
