@@ -93,10 +93,11 @@ LABEL_LINE = 15.0
 TITLE_LINE = 18.0
 _TITLE_LIMIT = 215.0
 _LABEL_LIMIT = 150.0
-_LOCK_WIDTH = 18.0
 LOOP_WIDTH = 26.0
 MAX_SLOTS = 6_000
 _DIRECT_SPAN = 2
+# More than the inner sections of any other edge, so that nothing bends the main path.
+_MAIN_PATH = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ def build_net(graph: Graph, layering: Layering) -> Net:
         chain = _make_chain(edge, slot_of, slots, direct=edge in direct)
         chains.append((edge, chain))
         # A direct edge passes over layers without a slot, so its last section joins no neighbours and pulls at nothing.
-        joints.extend(_make_joints(chain[:-1] if edge in direct else chain, 3.0 if edge in main else 1.0))
+        joints.extend(_make_joints(chain[:-1] if edge in direct else chain, _MAIN_PATH if edge in main else 1.0))
     return Net(tuple(slots), tuple(joints), tuple(chains), slot_of)
 
 
@@ -189,8 +190,8 @@ def wrap_title(node: Node) -> tuple[str, ...]:
     return wrap(node.title, _TITLE_LIMIT, TITLE_SIZE, lines=3, bold=True)
 
 
-def wrap_label(edge: Edge) -> tuple[str, ...]:
-    return wrap(edge.label, _LABEL_LIMIT, LABEL_SIZE, lines=5)
+def wrap_label(edge: Edge, limit: float = _LABEL_LIMIT) -> tuple[str, ...]:
+    return wrap(edge.label, limit, LABEL_SIZE, lines=5)
 
 
 def describe_node(node: Node) -> str:
@@ -200,8 +201,7 @@ def describe_node(node: Node) -> str:
 
 def _measure_content(node: Node, lines: Iterable[str]) -> float:
     title = max(text_width(line, TITLE_SIZE, bold=True) for line in lines) if node.title.strip() else 0
-    note = text_width(describe_node(node), NOTE_SIZE) + (_LOCK_WIDTH if node.marks.locked and not node.warning else 0)
-    return max(title, note)
+    return max(title, text_width(describe_node(node), NOTE_SIZE))
 
 
 def measure_label(lines: tuple[str, ...]) -> tuple[float, float]:

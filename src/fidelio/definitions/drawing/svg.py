@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from xml.sax.saxutils import escape
 
-from fidelio.definitions.drawing.geometry import Box, Label, Line, fmt, shorten, text_width, wrap
+from fidelio.definitions.drawing.geometry import Box, Label, Line, Rect, fmt, shorten, text_width, wrap
 from fidelio.definitions.drawing.graph import Graph, Link, Shape
 from fidelio.definitions.drawing.layers import LABEL_LINE, LABEL_SIZE, NOTE_SIZE, TITLE_LINE, TITLE_SIZE, describe_node
 from fidelio.definitions.drawing.layout import compute_layout
@@ -22,6 +22,7 @@ _MARGIN = 28.0
 _HEADING = 19.0
 _LEGEND_ROW = 40.0
 _LEAST_WIDTH = 360.0
+BADGE_RADIUS = 9.5
 MAX_LINES = 1_500
 NO_MARKS: Mapping[str, str] = {}
 _LEGEND = {
@@ -170,12 +171,17 @@ def _render_card(box: Box, inset: float, radius: float) -> str:
 
 
 def _render_note(box: Box, x: float, y: float) -> Iterator[str]:
-    note = describe_node(box.node)
-    locked = box.node.marks.locked and not box.node.warning
-    if note:
-        yield _render_centred(x + (8 if locked else 0), y, note, f'class="muted" font-size="{NOTE_SIZE}"')
-    if locked:
-        yield from _render_lock(x - 6 - text_width(note, NOTE_SIZE) / 2, y)
+    if note := describe_node(box.node):
+        yield _render_centred(x, y, note, f'class="muted" font-size="{NOTE_SIZE}"')
+    if box.node.marks.locked and not box.node.warning:
+        yield from _render_badge(box.rect)
+
+
+def _render_badge(rect: Rect) -> Iterator[str]:
+    """A lock on the corner of the card, where no text can run into it, whatever the font of the reader is."""
+    x, y = rect.left + 15, rect.top
+    yield f'<circle class="badge" cx="{fmt(x)}" cy="{fmt(y)}" r="{fmt(BADGE_RADIUS)}"/>'
+    yield from _render_lock(x - 4.8, y + 3.6)
 
 
 def _render_lock(left: float, y: float) -> Iterator[str]:
@@ -199,7 +205,7 @@ def _render_legend(graph: Graph, y: float) -> Iterator[str]:
     x = _MARGIN
     for link, words in _list_legend_entries(graph):
         if link is None:
-            yield from _render_lock(x + 18, y)
+            yield from _render_lock(x + 14, y)
         else:
             yield _render_line(link, f"M{fmt(x)} {fmt(y - 4)}h26")
         yield f'<text class="muted" x="{fmt(x + 32)}" y="{fmt(y)}" font-size="{NOTE_SIZE}">{_escape_text(words)}</text>'
@@ -247,6 +253,7 @@ _COLOUR_RULES = {
     ".workflow .card": "stroke: {trigger}",
     ".missing .card, .flawed .card": "fill: {warning_card}; stroke: {warning}",
     ".missing text, .flawed .muted": "fill: {warning}",
+    ".badge": "fill: {paper}; stroke: {lock}; stroke-width: 1.2",
     ".lock": "fill: {lock}",
     ".lock-bow": "fill: none; stroke: {lock}; stroke-width: 1.6",
     **{f".line.{link}": f"stroke: {{{link}}}" for link in Link},
