@@ -183,7 +183,7 @@ async def test_another_user_of_the_machine_is_not_served(environ: dict[str, str]
 @proves("cli.up-token")
 def test_init_writes_no_token_into_files_that_may_be_committed(fidelio: Fidelio, home: Path, tmp_path: Path) -> None:
     token = load_token(Home(home)).value
-    fidelio("init")
+    fidelio("init", "--all")
 
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != home / "http-token"]
     assert written

@@ -63,7 +63,7 @@ def without_comments(text: str) -> Any:
 
 @proves("cli.init")
 def test_every_client_gets_an_entry_and_the_project_a_home(fidelio: Fidelio, tmp_path: Path) -> None:
-    done = fidelio("init")
+    done = fidelio("init", "--all")
 
     assert done.returncode == 0
     for file in FILES:
@@ -76,10 +76,10 @@ def test_every_client_gets_an_entry_and_the_project_a_home(fidelio: Fidelio, tmp
 
 @proves("cli.init")
 def test_a_second_run_changes_nothing(fidelio: Fidelio, tmp_path: Path) -> None:
-    fidelio("init")
+    fidelio("init", "--all")
     before = {file: (tmp_path / file).read_bytes() for file in FILES}
 
-    again = fidelio("init", "--json")
+    again = fidelio("init", "--all", "--json")
 
     assert {client["state"] for client in json.loads(again.stdout)["clients"]} == {"kept"}
     assert {file: (tmp_path / file).read_bytes() for file in FILES} == before
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_edited_safely_is_left_alone(fidelio: Fidelio, tmp
 
 @proves("cli.init")
 def test_a_dry_run_shows_the_difference_and_writes_nothing(fidelio: Fidelio, tmp_path: Path) -> None:
-    done = fidelio("init", "--dry-run")
+    done = fidelio("init", "--all", "--dry-run")
 
     assert '+    "fidelio": {' in done.stdout
     assert f"would be kept in {tmp_path / '.fidelio'}, which would be created." in done.stdout
@@ -131,7 +131,7 @@ def test_a_home_that_cannot_be_filled_is_a_problem_with_a_remedy(fidelio: Fideli
     (tmp_path / ".fidelio").mkdir()
     (tmp_path / ".fidelio" / "workflows").write_text("a file where the directory should be")
 
-    done = fidelio("init")
+    done = fidelio("init", "--all")
 
     assert done.returncode == 1
     assert "cannot be written: File exists. Check its owner and mode." in done.stderr
@@ -247,8 +247,8 @@ def test_one_file_that_cannot_be_written_does_not_hold_up_the_others(fidelio: Fi
     (tmp_path / ".gemini").mkdir()
     (tmp_path / ".gemini" / "settings.json").write_bytes(b'{"name": "\xff"}')
 
-    shown = fidelio("init", "--dry-run", "--json")
-    done = fidelio("init")
+    shown = fidelio("init", "--all", "--dry-run", "--json")
+    done = fidelio("init", "--all")
 
     states = {one["client"]: one["state"] for one in json.loads(shown.stdout)["clients"]}
     assert states == {"claude": "added", "codex": "failed", "cursor": "added", "vscode": "failed", "gemini": "skipped"}

@@ -22,7 +22,7 @@ def entries(tmp_path: Path, file: str, table: str) -> dict[str, dict[str, list[s
 
 @proves("sandbox-init.entry")
 def test_every_client_gets_both_entries(fidelio: Fidelio, tmp_path: Path) -> None:
-    done = fidelio("init", "--sandbox", FIDELIO_HOME="")
+    done = fidelio("init", "--all", "--sandbox", FIDELIO_HOME="")
 
     assert done.returncode == 0, done.stderr
     for client in CLIENTS:
@@ -36,9 +36,9 @@ def test_every_client_gets_both_entries(fidelio: Fidelio, tmp_path: Path) -> Non
 
 @proves("sandbox-init.entry")
 def test_without_the_option_nothing_is_written_for_the_sandbox(fidelio: Fidelio, tmp_path: Path) -> None:
-    done = fidelio("init", FIDELIO_HOME="")
+    done = fidelio("init", "--all", FIDELIO_HOME="")
 
-    assert "sandbox" not in done.stdout
+    assert "For the sandbox" not in done.stdout
     assert set(entries(tmp_path, ".mcp.json", "mcpServers")) == {"fidelio"}
 
 

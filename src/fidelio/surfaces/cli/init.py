@@ -1,6 +1,6 @@
 """`fidelio init`: add Fidelio to the MCP configuration files of a project, and create its home.
 
-Every client has its own file. An entry that exists already is never changed.
+Every client has its own file; only those of installed clients are written. An entry that exists already is never changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import msgspec
@@ -23,20 +23,39 @@ from fidelio.home import load_user_trust
 from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
 from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
-from fidelio.surfaces.cli.project_home import ProjectHome, check_home, choose_home, create_home, describe_former_home
+from fidelio.surfaces.cli.instructions import INSTRUCTION_FILES, add_paragraph, remove_paragraph
+from fidelio.surfaces.cli.project_home import (
+    ProjectHome,
+    check_home,
+    choose_home,
+    create_home,
+    describe_former_home,
+    refuse_nested_home,
+)
 from fidelio.surfaces.commands import add_home_option, find_program
 
-NAME, SANDBOX_NAME = "fidelio", "fidelio-sandbox"
-_TITLES = {NAME: "Fidelio", SANDBOX_NAME: "the sandbox of Fidelio"}
+NAME, SANDBOX_NAME, ORCHESTRATOR_NAME = "fidelio", "fidelio-sandbox", "fidelio-orchestrator"
+INSTRUCTIONS = "instructions"
+_CONTENTS = {
+    NAME: "an entry for Fidelio",
+    SANDBOX_NAME: "an entry for the sandbox of Fidelio",
+    ORCHESTRATOR_NAME: "an entry for the orchestrator of Fidelio",
+    INSTRUCTIONS: "a paragraph about Fidelio",
+}
 
 
 class Client(msgspec.Struct, frozen=True):
-    """An MCP client and its configuration file in a project."""
+    """An MCP client and its configuration file in a project.
+
+    It is installed if a program of `programs` is on the PATH or the directory `traces` is in the home directory of the user.
+    """
 
     name: str
     title: str
     file: str
     table: str
+    programs: tuple[str, ...]
+    traces: tuple[str, ...]
     insert: Callable[[str, ConfigEntry], str] = add_to_json
     kind: str = ""
 
@@ -45,18 +64,25 @@ class Client(msgspec.Struct, frozen=True):
         kind = {"type": self.kind} if self.kind else {}
         return self.insert(text, ConfigEntry(self.table, name, {**kind, "command": command[0], "args": list(command[1:])}))
 
+    def is_used(self, project: Path) -> bool:
+        """Whether the client is installed, or the project has its file already."""
+        home = os.environ.get("HOME", "")
+        traces = (os.path.lexists(os.path.join(home, trace)) for trace in self.traces if home)  # noqa: PTH118  # HOME is a text
+        return os.path.lexists(project / self.file) or any(map(shutil.which, self.programs)) or any(traces)
+
 
 CLIENTS = (
-    Client("claude", "Claude Code", ".mcp.json", "mcpServers"),
-    Client("codex", "Codex", ".codex/config.toml", "mcp_servers", add_to_toml),
-    Client("cursor", "Cursor", ".cursor/mcp.json", "mcpServers"),
-    Client("vscode", "VS Code", ".vscode/mcp.json", "servers", kind="stdio"),
-    Client("gemini", "Gemini CLI", ".gemini/settings.json", "mcpServers"),
+    Client("claude", "Claude Code", ".mcp.json", "mcpServers", ("claude",), (".claude", ".claude.json")),
+    Client("codex", "Codex", ".codex/config.toml", "mcp_servers", ("codex",), (".codex",), add_to_toml),
+    Client("cursor", "Cursor", ".cursor/mcp.json", "mcpServers", ("cursor", "cursor-agent"), (".cursor",)),
+    Client("vscode", "VS Code", ".vscode/mcp.json", "servers", ("code", "codium"), (".vscode", ".vscode-server"), kind="stdio"),
+    Client("gemini", "Gemini CLI", ".gemini/settings.json", "mcpServers", ("gemini",), (".gemini",)),
 )
 
 
 # Skipped: the file cannot be edited safely. Failed: the operating system refused.
-State = Literal["added", "kept", "skipped", "failed"]
+State = Literal["added", "removed", "kept", "skipped", "failed"]
+CHANGES = ("added", "removed")
 UNFINISHED = ("skipped", "failed")
 
 
@@ -80,8 +106,9 @@ class Edit(msgspec.Struct, frozen=True):
     "names",
     type=click.Choice([client.name for client in CLIENTS]),
     multiple=True,
-    help="Write only the file of this client (repeatable).",
+    help="Write the file of this client, and no other (repeatable).",
 )
+@click.option("--all", "everything", is_flag=True, help="Write the files of all clients, also of those that are not installed.")
 @click.option(
     "--project",
     type=click.Path(file_okay=False, exists=True),
@@ -89,53 +116,114 @@ class Edit(msgspec.Struct, frozen=True):
     show_default=True,
     help="The project to set up.",
 )
+@click.option("--nested", is_flag=True, help="Give the directory a home of its own, although a project around it has one.")
 @click.option(
     "--sandbox",
     is_flag=True,
     help="Also write an entry for a sandbox with a copy of the project: file and shell tools, each command after your yes.",
 )
+@click.option("--orchestrator", is_flag=True, help="Also write an entry for tools that start and watch other agents.")
+@click.option(
+    "--instructions",
+    "added",
+    type=click.Choice(INSTRUCTION_FILES),
+    multiple=True,
+    help="Add a paragraph about Fidelio to this file of instructions (repeatable).",
+)
+@click.option("--remove-instructions", "remove", is_flag=True, help="Remove that paragraph, and do nothing else.")
 @click.option("--dry-run", is_flag=True, help="Show what would change without changing anything.")
 @json_option
 @with_cli_context
-def init_command(cli: CliContext, names: tuple[str, ...], project: str, sandbox: bool, dry_run: bool, as_json: bool) -> int:
+def init_command(cli: CliContext, project: str, dry_run: bool, as_json: bool, remove: bool, **chosen: Any) -> int:
     """Set up a project: a home for its sessions, and an entry for Fidelio in the MCP configuration of each client.
 
-    The home is .fidelio in the project. If another is named with --home or FIDELIO_HOME, the entries use that one. Existing
-    entries are never changed. A file that cannot be edited safely is not changed; the command prints what to add to it.
+    A client is set up if it is installed or the project has its file already; --all sets up every known client. The home is
+    .fidelio in the project. If another is named with --home or FIDELIO_HOME, the entries use that one. Inside of a project that
+    has a home, a second home is refused; --nested makes it nevertheless. Existing entries are never changed. A file that cannot
+    be edited safely is not changed; the command prints what to add to it.
 
     With --sandbox the agent also gets tools for files and a shell that see only a copy of the project. `fidelio sandbox diff`
-    shows what it has changed there, and `fidelio sandbox apply` brings it back.
+    shows what it has changed there, and `fidelio sandbox apply` brings it back. With --orchestrator it gets tools that start
+    other agents and watch them.
+
+    --instructions adds a short paragraph to AGENTS.md or CLAUDE.md, between two comments, and --remove-instructions takes it
+    away again. Other text of the file is not changed.
 
     Exit code 1: a file could not be edited or written.
     """
-    directory = Path(project).absolute()
-    chosen = choose_home(directory, cli.home)
-    check_home(directory, chosen)
-    entries = _list_entries(chosen, sandbox=sandbox)
-    clients = [client for client in CLIENTS if not names or client.name in names]
-    edits = [edit for client in clients for edit in _plan_edits(directory, client, entries)]
-    if not dry_run:
-        create_home(chosen)
-        edits = [_write_edit(directory, edit) if edit.state == "added" else edit for edit in edits]
+    options, directory = InitOptions(**chosen, dry_run=dry_run), Path(project).absolute()
+    if remove:
+        return _remove_instructions(directory, dry_run=dry_run, as_json=as_json)
+    home = choose_home(directory, cli.home)
+    check_home(directory, home)
+    if not options.nested:
+        refuse_nested_home(directory, home)
+    return _set_up(directory, home, options, as_json=as_json)
+
+
+class InitOptions(msgspec.Struct, frozen=True):
+    """The options of the command that say what is set up."""
+
+    names: tuple[str, ...]
+    everything: bool
+    nested: bool
+    sandbox: bool
+    orchestrator: bool
+    added: tuple[str, ...]
+    dry_run: bool
+
+    def list_clients(self, project: Path) -> list[Client]:
+        if self.names:
+            return [client for client in CLIENTS if client.name in self.names]
+        return [client for client in CLIENTS if self.everything or client.is_used(project)]
+
+
+def _remove_instructions(project: Path, *, dry_run: bool, as_json: bool) -> int:
+    planned = [_plan_instructions(project, file, remove=True) for file in INSTRUCTION_FILES]
+    edits = _write_edits(project, [edit for edit in planned if edit.state != "kept"], dry_run=dry_run)
     if as_json:
-        where = {"project": str(directory), "home": str(chosen.home.path)}
-        print_json({**where, "dry_run": dry_run, "clients": [_edit_json(edit) for edit in edits]})
-    else:
+        print_json({"project": str(project), "dry_run": dry_run, INSTRUCTIONS: [_edit_json(edit) for edit in edits]})
+    elif edits:
         _print_edits(edits, dry_run=dry_run)
-        _print_home(chosen, dry_run=dry_run)
-        if not dry_run:
-            _print_hints(sandbox=sandbox)
-    return _report_unfinished(edits)
+    else:
+        click.echo(f"Neither {' nor '.join(INSTRUCTION_FILES)} has {_CONTENTS[INSTRUCTIONS]}.")
+    return _report_unfinished(edits, "were not changed")
 
 
-def _list_entries(chosen: ProjectHome, *, sandbox: bool) -> dict[str, list[str]]:
+def _set_up(project: Path, chosen: ProjectHome, options: InitOptions, *, as_json: bool) -> int:
+    entries = _list_entries(chosen, options)
+    planned = [edit for client in options.list_clients(project) for edit in _plan_edits(project, client, entries)]
+    texts = [_plan_instructions(project, file, remove=False) for file in options.added]
+    if not options.dry_run:
+        create_home(chosen)
+    edits, texts = (_write_edits(project, batch, dry_run=options.dry_run) for batch in (planned, texts))
+    if as_json:
+        where = {"project": str(project), "home": str(chosen.home.path), "absolute": _list_own_paths(entries)}
+        lists = {"clients": [_edit_json(edit) for edit in edits], INSTRUCTIONS: [_edit_json(edit) for edit in texts]}
+        print_json({**where, "dry_run": options.dry_run, **lists})
+    else:
+        _print_edits([*edits, *texts], dry_run=options.dry_run)
+        _print_clients(project, options)
+        _print_home(chosen, dry_run=options.dry_run)
+        _print_hints(entries, edits, options)
+    return _report_unfinished([*edits, *texts])
+
+
+def _list_entries(chosen: ProjectHome, options: InitOptions) -> dict[str, list[str]]:
     """The commands that agents start. Without `--home` for the project's own home, which is found by itself."""
     home = ["--home", str(chosen.home.path)] if chosen.is_named else []
     entries = {NAME: [*server_command(), *home]}
-    if sandbox:
+    if options.sandbox:
         # Agents start it in the project, so the file can be shared with people who have it elsewhere.
         entries[SANDBOX_NAME] = [*server_command("--toolset", "sandbox", "--mount", "."), *home]
+    if options.orchestrator:
+        entries[ORCHESTRATOR_NAME] = [*server_command("--toolset", "orchestrator"), *home]
     return entries
+
+
+def _list_own_paths(entries: Mapping[str, Sequence[str]]) -> list[str]:
+    """The absolute paths in the entries, which are valid on this machine only."""
+    return list(dict.fromkeys(word for command in entries.values() for word in command if Path(word).is_absolute()))
 
 
 def server_command(*options: str) -> list[str]:
@@ -160,7 +248,7 @@ def _plan_edits(project: Path, client: Client, entries: Mapping[str, Sequence[st
     """An edit for each entry; each begins with what the previous edit leaves."""
     edits: list[Edit] = []
     for name, command in entries.items():
-        before = next((edit.after for edit in reversed(edits) if edit.state == "added"), None)
+        before = next((edit.after for edit in reversed(edits) if edit.state in CHANGES), None)
         edits.append(_plan_edit(project, client, name, command, before))
     return edits
 
@@ -196,6 +284,25 @@ def _read_config(project: Path, file: str) -> str:
         return ""
 
 
+def _plan_instructions(project: Path, file: str, *, remove: bool) -> Edit:
+    planned = Edit(INSTRUCTIONS, file, "removed" if remove else "added", INSTRUCTIONS)
+    try:
+        before = _read_config(project, file)
+        after = remove_paragraph(before) if remove else add_paragraph(before)
+    except CannotEdit as error:
+        return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
+    except UnicodeDecodeError as error:
+        snippet = add_paragraph("")
+        return replace(planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="at its end", snippet=snippet)
+    except OSError as error:
+        return replace(planned, state="failed", reason=f"cannot be read: {error.strerror}")
+    return replace(planned, state="kept" if after == before else planned.state, before=before, after=after)
+
+
+def _write_edits(project: Path, edits: Sequence[Edit], *, dry_run: bool) -> list[Edit]:
+    return [edit if dry_run or edit.state not in CHANGES else _write_edit(project, edit) for edit in edits]
+
+
 def _write_edit(project: Path, edit: Edit) -> Edit:
     try:
         write_inside(project, edit.file, edit.after.encode())
@@ -205,12 +312,18 @@ def _write_edit(project: Path, edit: Edit) -> Edit:
 
 
 def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
-    if dry_run:
-        for edit in edits:
-            lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
-            click.echo("\n".join(map(escape_text, lines))) if edit.state == "added" else None
+    for edit in edits if dry_run else ():
+        lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
+        click.echo("\n".join(map(escape_text, lines))) if edit.state in CHANGES else None
     for edit in edits:
         click.echo(_describe_edit(edit, dry_run=dry_run))
+
+
+def _print_clients(project: Path, options: InitOptions) -> None:
+    """Say which clients were left out, because a person may miss the one that is not found."""
+    left_out = [client.title for client in CLIENTS if client not in options.list_clients(project)]
+    if left_out and not options.names:
+        click.echo(f"Not found on this machine, so not set up: {', '.join(left_out)}. --all sets up every client.")
 
 
 def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
@@ -224,20 +337,36 @@ def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
         click.echo(describe_former_home(chosen.before))
 
 
-def _print_hints(*, sandbox: bool) -> None:
-    click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
-    if sandbox:
+def _print_hints(entries: Mapping[str, Sequence[str]], edits: Sequence[Edit], options: InitOptions) -> None:
+    if edits and (paths := _list_own_paths(entries)):
+        named = ", ".join(map(escape_line, paths))
+        click.echo(f"The entries contain paths of this machine, so do not commit them: {named}")
+    if options.dry_run:
+        return
+    if edits:
+        click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
+    if options.sandbox:
         click.echo(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests of this project.")
         click.echo("Its questions wait in the inbox. The command `sandbox diff` shows what it has changed.")
+    offers = {
+        "--sandbox": ("a sandbox with a copy of this project", options.sandbox),
+        "--orchestrator": ("tools that start other agents", options.orchestrator),
+        "--instructions AGENTS.md": ("a paragraph for agents about the workflows", bool(options.added)),
+    }
+    if wanted := [f"{option} ({purpose})" for option, (purpose, is_chosen) in offers.items() if not is_chosen]:
+        click.echo(f"More is possible: {', '.join(wanted)}.")
 
 
 def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
-    title = next(client.title for client in CLIENTS if client.name == edit.client)
+    titles = {INSTRUCTIONS: "Instructions", **{client.name: client.title for client in CLIENTS}}
+    title, content = titles[edit.client], _CONTENTS[edit.entry]
     match edit.state:
         case "added":
-            return f"{title}: {edit.file} {'would get' if dry_run else 'has'} an entry for {_TITLES[edit.entry]}."
+            return f"{title}: {edit.file} {'would get' if dry_run else 'has'} {content}."
+        case "removed":
+            return f"{title}: {edit.file} {'would have' if dry_run else 'has'} no longer {content}."
         case "kept":
-            return f"{title}: {edit.file} has an entry for {_TITLES[edit.entry]} already; it was not changed."
+            return f"{title}: {edit.file} has {content} already; it was not changed."
         case "skipped":
             snippet = "\n".join(f"    {escape_text(line)}" for line in edit.snippet.splitlines())
             return (
@@ -247,13 +376,13 @@ def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
             return f"{title}: {edit.file} {edit.reason}. Correct that, then run the command again."
 
 
-def _report_unfinished(edits: Sequence[Edit]) -> int:
+def _report_unfinished(edits: Sequence[Edit], problem: str = "have no entry for Fidelio") -> int:
     """Print the files without an entry to standard error, and return the exit code."""
     files = {edit.file for edit in edits}
     unfinished = list(dict.fromkeys(edit.file for edit in edits if edit.state in UNFINISHED))
     if unfinished:
         count = f"{len(unfinished)} of {len(files)} files"
-        click.echo(f"fidelio: {count} have no entry for Fidelio: {', '.join(unfinished)}.", err=True)
+        click.echo(f"fidelio: {count} {problem}: {', '.join(unfinished)}.", err=True)
     return 1 if unfinished else 0
 
 

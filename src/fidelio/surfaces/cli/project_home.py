@@ -7,6 +7,7 @@ until a person has looked at it: only a home that was empty is trusted by writin
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -62,6 +63,24 @@ def check_home(project: Path, chosen: ProjectHome) -> None:
             f"{link}, and nothing is written outside of the project.",
             remedy="Remove the link, or name the directory that it leads to with --home DIR.",
         )
+
+
+def refuse_nested_home(project: Path, chosen: ProjectHome) -> None:
+    """Refuse a new home inside of a project that has one: its sessions and questions would no longer be found there."""
+    if chosen.is_named or not chosen.is_new:
+        return
+    outer = next((above for above in project.parents if _is_project(above)), None)
+    if outer is not None:
+        raise HomeProblem(
+            f"{project} is inside of the project {outer}, which has a home. A second one would hide its sessions.",
+            remedy=f"Set up the project with --project {shlex.quote(str(outer))}, or make a second home with --nested.",
+        )
+
+
+def _is_project(directory: Path) -> bool:
+    """Whether commands in the directory use its `.fidelio`. That in the user's own directory is not one of a project."""
+    home = Home(directory / DIRECTORY)
+    return directory != Path.home() and home.path.is_dir() and not home.find_problem()
 
 
 def create_home(chosen: ProjectHome) -> None:
