@@ -62,7 +62,7 @@ class BackEdgeRouter:
         return [line for bundle in bundles for line in self._route_bundle(bundle)]
 
     def _bundle_edges(self, edges: Sequence[Edge]) -> list[Bundle]:
-        """The edges of one kind to the same node, and the shortest bundle first."""
+        """Group the edges of a kind to the same node; the shortest bundle is first."""
         bundles = defaultdict[tuple[str, Link], Bundle](list)
         for edge in sorted(edges, key=self._measure_span):
             bundles[edge.target, edge.link].append(edge)

@@ -320,7 +320,7 @@ def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
 
 
 def _print_clients(project: Path, options: InitOptions) -> None:
-    """Say which clients were left out, because a person may miss the one that is not found."""
+    """Say which clients were left out, because a person may miss a client that is not found."""
     left_out = [client.title for client in CLIENTS if client not in options.list_clients(project)]
     if left_out and not options.names:
         click.echo(f"Not found on this machine, so not set up: {', '.join(left_out)}. --all sets up every client.")

@@ -25,7 +25,7 @@ _MARK = re.compile(r"<!-- fidelio: (begin|end) -->")
 
 
 def add_paragraph(text: str) -> str:
-    """Add the paragraph at the end. Returns the text unchanged if it has one. Raises `CannotEdit`."""
+    """Add the paragraph at the end. Returns the text unchanged if it is there. Raises `CannotEdit`."""
     if _find_paragraph(text):
         return text
     newline = _find_newline(text)

@@ -66,7 +66,7 @@ def check_home(project: Path, chosen: ProjectHome) -> None:
 
 
 def refuse_nested_home(project: Path, chosen: ProjectHome) -> None:
-    """Refuse a new home inside of a project that has one: its sessions and questions would no longer be found there."""
+    """Refuse a new home inside of a project with a home: its sessions and questions would no longer be found there."""
     if chosen.is_named or not chosen.is_new:
         return
     outer = next((above for above in project.parents if _is_project(above)), None)
@@ -78,7 +78,7 @@ def refuse_nested_home(project: Path, chosen: ProjectHome) -> None:
 
 
 def _is_project(directory: Path) -> bool:
-    """Whether commands in the directory use its `.fidelio`. That in the user's own directory is not one of a project."""
+    """Whether commands in the directory use its `.fidelio`. The directory of the user is not a project."""
     home = Home(directory / DIRECTORY)
     return directory != Path.home() and home.path.is_dir() and not home.find_problem()
 
