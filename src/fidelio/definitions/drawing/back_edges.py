@@ -23,7 +23,7 @@ from fidelio.definitions.drawing.graph import Edge, Link
 from fidelio.definitions.drawing.layers import measure_label, wrap_label
 
 _CLEAR = 20.0
-_BESIDE_LABEL = 12.0
+_LABEL_GAP = 12.0
 _BRANCH_LIMIT = 190.0
 _SLIP, _SLIP_STEP, _MAX_SLIP = 8.0, 5.0, 20.0
 _PORT, _PORT_STEP = 14.0, 9.0
@@ -72,17 +72,17 @@ class BackEdgeRouter:
         return self.boxes[edge.source].rect.top - self.boxes[edge.target].rect.top
 
     def _assign_ports(self, name: str, outgoing: Sequence[Edge], incoming: Sequence[Bundle]) -> None:
-        """Determine where each line leaves or enters a box. A bundle enters at one point."""
+        """Determine where each line leaves or enters a box. A bundle has a single inlet."""
         rect = self.boxes[name].rect
         if self._is_free_to_the_right(rect):
             step = (rect.bottom - rect.top) / (len(outgoing) + len(incoming) + 1)
-            ways_out = [[(rect.right, rect.top + step * at)] for at in range(1, len(outgoing) + 1)]
-            ways_in = [[(rect.right + _TIP, rect.bottom - step * at)] for at in range(1, len(incoming) + 1)]
+            outlets = [[(rect.right, rect.top + step * at)] for at in range(1, len(outgoing) + 1)]
+            inlets = [[(rect.right + _TIP, rect.bottom - step * at)] for at in range(1, len(incoming) + 1)]
         else:
-            ways_out = [self._route_below(name, depth) for depth in range(len(outgoing))]
-            ways_in = [self._route_above(name, depth) for depth in range(len(incoming))]
-        self._out.update(zip(outgoing, ways_out, strict=True))
-        self._in.update({edge: way for bundle, way in zip(incoming, ways_in, strict=True) for edge in bundle})
+            outlets = [self._route_below(name, depth) for depth in range(len(outgoing))]
+            inlets = [self._route_above(name, depth) for depth in range(len(incoming))]
+        self._out.update(zip(outgoing, outlets, strict=True))
+        self._in.update({edge: inlet for bundle, inlet in zip(incoming, inlets, strict=True) for edge in bundle})
 
     def _is_free_to_the_right(self, rect: Rect) -> bool:
         others = (box.rect for box in self.boxes.values())
@@ -99,7 +99,7 @@ class BackEdgeRouter:
         return [(x, y), (x, rect.top - _TIP)]
 
     def _route_bundle(self, bundle: Bundle) -> Iterator[Line]:
-        labels = {edge: label for edge in bundle if (label := self._place_on_branch(edge))}
+        labels = {edge: label for edge in bundle if (label := self._label_branch(edge))}
         joined = [edge for edge in bundle if edge in labels or not edge.label]
         if joined:
             x = self._choose_shared_lane(joined, [label.rect.right for label in labels.values()])
@@ -113,7 +113,7 @@ class BackEdgeRouter:
         points = [*out, (x, out[-1][1]), (x, back[0][1]), *back]
         return Line(edge, rounded_path(points), label, leads_back=True)
 
-    def _place_on_branch(self, edge: Edge) -> Label | None:
+    def _label_branch(self, edge: Edge) -> Label | None:
         """The label on the line that leaves the node, in the first gap that is wide enough; None if a line would cross it."""
         lines = wrap_label(edge, _BRANCH_LIMIT)
         width, height = measure_label(lines)
@@ -130,16 +130,16 @@ class BackEdgeRouter:
         right_of_start = [*islice(self._iter_overlapping(top, bottom, start), _MOST_COMPARED)]
         if len(right_of_start) == _MOST_COMPARED:
             return self._find_clear_x(top, bottom)
-        left = start + _BESIDE_LABEL
+        left = start + _LABEL_GAP
         for other_left, other_right in sorted(right_of_start):
-            if other_left >= left + width + _BESIDE_LABEL:
+            if other_left >= left + width + _LABEL_GAP:
                 break
-            left = max(left, other_right + _BESIDE_LABEL)
+            left = max(left, other_right + _LABEL_GAP)
         return left
 
     def _choose_shared_lane(self, edges: Sequence[Edge], label_ends: Sequence[float]) -> float:
         top, bottom = self._in[edges[0]][0][1], max(self._out[edge][-1][1] for edge in edges)
-        x = max(self._find_clear_x(top, bottom), *(end + _BESIDE_LABEL for end in label_ends), -inf)
+        x = max(self._find_clear_x(top, bottom), *(end + _LABEL_GAP for end in label_ends), -inf)
         self._occupy(Rect(x, top, x, bottom))
         return x
 
