@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from pathlib import Path
 
 import click
 import pytest
@@ -85,3 +87,51 @@ def test_every_row_of_the_threat_model_names_a_test_that_exists() -> None:
 def _exists(file: str, name: str) -> bool:
     path = generator.ROOT / "tests" / file
     return path.is_file() and f"def {name}(" in path.read_text("utf-8")
+
+
+CODE = re.compile(r"```\w*\n(?P<block>.*?)```|`(?P<span>[^`\n]+)`", re.DOTALL)
+FIRST_WORDS = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?fidelio (?P<rest>[a-z-][^#\n]*)", re.MULTILINE)
+PAGES = [generator.ROOT / "README.md", generator.ROOT / "SECURITY.md", *sorted((generator.ROOT / "docs").rglob("*.md"))]
+
+
+@proves("project.pages")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(generator.ROOT)))
+def test_every_command_and_option_in_a_page_exists(page: Path) -> None:
+    code = (match["block"] or match["span"] for match in CODE.finditer(page.read_text("utf-8")))
+    lines = [found["rest"] for text in code for found in FIRST_WORDS.finditer(text)]
+
+    assert [line for line in lines if _find_unknown_word(_split(line))] == []
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        # The quotation goes on in the next line.
+        return line.partition("'")[0].partition('"')[0].split()
+
+
+def _find_unknown_word(words: list[str]) -> str:
+    """The first word that is neither a command nor an option where it stands; empty if there is none."""
+    command: click.Command = COMMANDS[0].command
+    flags = _list_flags(command)
+    for word in words:
+        name = word.rstrip(".,;:)")
+        if name == "--":
+            return ""
+        if name.startswith("-"):
+            if name.partition("=")[0] not in flags:
+                return name
+        elif isinstance(command, click.Group):
+            if name.isupper() or (flags >= {"--home"} and name.startswith(("/", ".", "~"))):
+                continue
+            if (inner := command.get_command(click.Context(command), name)) is None:
+                return name
+            command = inner
+            flags |= _list_flags(command)
+    return ""
+
+
+def _list_flags(command: click.Command) -> set[str]:
+    options = command.get_params(click.Context(command))
+    return {flag for option in options if isinstance(option, click.Option) for flag in (*option.opts, *option.secondary_opts)}
