@@ -27,9 +27,10 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("FIDELIO_", "PYTHON", "VIRTUAL_ENV"))
     }
-    environ = {**inherited, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "HOME": str(cwd)}
-    if "pip" in str(command[0]):
-        environ["HOME"] = inherited.get("HOME", str(cwd))  # pip reads the index of the user
+    environ = {**inherited, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    if cwd != ROOT:
+        # A user without any files; what builds and installs needs the settings of pip.
+        environ["HOME"] = str(cwd)
     done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -99,7 +99,7 @@ class Reader:
     def _wait_for_request(self) -> str:
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            if requests := json.loads(self.fidelio("inbox", "--json").stdout)["requests"]:
+            if requests := json.loads(self.fidelio("inbox", "--json").stdout)["items"]:
                 return str(requests[0]["id"])
         raise AssertionError("the run has asked nothing")
 
@@ -107,6 +107,11 @@ class Reader:
         assert self.running is not None
         self.running.communicate(timeout=SECONDS)
         assert self.running.returncode == 0
+
+    def stop(self) -> None:
+        if self.running is not None and self.running.returncode is None:
+            self.running.kill()
+            self.running.communicate(timeout=SECONDS)
 
 
 def fill_in(command: str, ids: dict[str, str]) -> str:
@@ -122,8 +127,7 @@ def test_the_tutorial_can_be_followed_word_for_word(fidelio: Fidelio, environ: d
         for step in steps():
             reader.carry_out(step)
     finally:
-        if reader.running is not None and reader.running.poll() is None:
-            reader.running.kill()
+        reader.stop()
 
 
 @proves("project.tutorial")

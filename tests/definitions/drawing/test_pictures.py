@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,7 @@ from tests.bundled.reading import ALL, workflow
 from tests.definitions.drawing.graphs import chain
 from tests.support import proves
 
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 _COMMAND = re.compile(r"([MLVQC])([^MLVQC]*)")
 _STEPS = [step / 24 for step in range(1, 25)]
 
@@ -133,6 +135,14 @@ def test_an_edge_whose_label_finds_no_room_on_its_branch_has_a_lane_of_its_own()
     lanes = [max(x for x, _ in sample(line)) for line in drawn.lines if line.leads_back]
     assert len({*lanes}) == 3
     assert all(abs(rect.middle[0] - x) < 0.1 for rect, x in zip(labels, lanes, strict=True))
+
+
+@proves("drawing.steady")
+@pytest.mark.parametrize("name", ["hello", "work-package"])
+def test_the_pictures_in_the_documentation_are_those_that_the_command_draws(name: str) -> None:
+    drawn = draw_svg(build_graph(workflow(name)))
+
+    assert (IMAGES / f"{name}.svg").read_text("utf-8").rstrip("\n") == drawn
 
 
 @proves("drawing.straight")
