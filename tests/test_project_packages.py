@@ -62,11 +62,16 @@ def installed(packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def address(installed: Path, tmp_path: Path) -> Iterator[str]:
     """A server of the installed program; the link that signs a browser in."""
-    command = [str(installed / "fidelio"), "--home", str(tmp_path / "home"), "up", "--port", "0"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    program = [str(installed / "fidelio"), "--home", str(tmp_path / "home")]
+    process = subprocess.Popen(
+        [*program, "up", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert process.stdout is not None
     try:
-        yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+/sign-in\?key=\S+", line)))
+        assert "http://" in process.stdout.readline()
+        link = re.search(r"http://\S+/sign-in\?key=\S+", run(*program, "open", cwd=tmp_path))
+        assert link
+        yield link[0]
     finally:
         process.terminate()
         process.communicate(timeout=SECONDS)
