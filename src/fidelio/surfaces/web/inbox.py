@@ -1,102 +1,96 @@
-"""The inbox: what waits for a person, with its context, and the forms that answer it."""
+"""The inbox: what waits for a person, filtered and in pages, and the forms that answer one question or several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
-from fidelio.errors import RequestClosed, SessionNotFound
-from fidelio.inbox import APPROVAL, PROVEN
-from fidelio.ledger.model import Request, RequestState, Session
+from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, UsageProblem
+from fidelio.inbox import APPROVAL
+from fidelio.ledger.model import Request, RequestState
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 from fidelio.surfaces.web.passkeys import read_signature
+from fidelio.surfaces.web.questions import KINDS, PERMISSION, RequestView, view_request
 
 PAGE = 50
-# How people call the kinds of requests.
-KINDS: Mapping[str, str] = {
-    "checkpoint": "Checkpoint",
-    APPROVAL: "Permission",
-    "custom_tool": "Tool result",
-    "question": "Question",
-}
+# Pages that are read to fill a page of filtered questions. The link below it goes on from there.
+_MOST_READ = 20
+# The options that allow and deny, of every kind that can be answered together with others.
+_DECISIONS = {"allow": ("allow",), "deny": ("deny", "refuse")}
 
 
-class RequestView(msgspec.Struct, frozen=True):
-    """A request as the page shows it. `mismatch`: its row differs from its event, so its texts are not shown."""
+class Filter(msgspec.Struct, frozen=True):
+    """Which requests a page of the inbox shows. `session` is an id or a name, `project` a directory or its last part."""
 
-    request: Request
-    session: Session | None
-    mismatch: str
+    state: RequestState | None
+    kind: str
+    project: str
+    session: str
 
-    @property
-    def kind(self) -> str:
-        return KINDS.get(self.request.kind, self.request.kind.replace("_", " ").capitalize())
-
-    @property
-    def location(self) -> tuple[str, ...]:
-        """Where it came up: workflow, activity and checkpoint, or agent and project."""
-        detail = self.request.detail
-        if "workflow" in detail:
-            iteration = (f"iteration {detail['iteration']}",) if detail.get("iteration") else ()
-            return (*(str(detail.get(part, "")) for part in ("workflow", "activity", "checkpoint")), *iteration)
-        record = {} if self.session is None else self.session.record
-        return tuple(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
-
-    @property
-    def person_only(self) -> bool:
-        return self.request.kind == APPROVAL or self.request.detail.get("answered_by") in ("person", PROVEN)
-
-    @property
-    def needs_proof(self) -> bool:
-        return self.request.detail.get("answered_by") == PROVEN
-
-    @property
-    def effects(self) -> Mapping[str, tuple[str, ...]]:
-        """What each option does, in words, by its id."""
-        return {option["id"]: tuple(describe_effect(option.get("effect") or {})) for option in self.request.options}
-
-    @property
-    def default(self) -> tuple[str, int] | None:
-        """The option that counts without an answer, and from when on."""
-        detail = self.request.detail
-        option, after = detail.get("default_option"), detail.get("auto_advance_ms")
-        return (str(option), self.request.opened_at + int(after)) if option and after else None
+    def link(self, **changes: str) -> str:
+        """The address of the inbox with this filter and these changes."""
+        state = "all" if self.state is None else ""
+        values = {"state": state, "kind": self.kind, "project": self.project, "session": self.session, **changes}
+        query = urlencode({name: value for name, value in values.items() if value})
+        return f"/inbox?{query}" if query else "/inbox"
 
 
-def describe_effect(effect: Mapping[str, Any]) -> Iterator[str]:
-    """The effect of an option in words."""
-    for name, value in sorted((effect.get("setVariable") or {}).items()):
-        yield f"sets {name} to {msgspec.json.encode(value).decode()}"
-    if target := effect.get("transitionTo"):
-        yield f"goes on with {target}"
-    for skipped in effect.get("skipActivities") or ():
-        yield f"skips {skipped}"
-
-
-async def view_request(request: PageRequest, found: Request) -> RequestView:
-    session = None
-    # A request without a session was not written by Fidelio; the mismatch says so.
-    with suppress(SessionNotFound):
-        session = await (await request.services.records()).find(found.session)
-    return RequestView(found, session, await (await request.services.inbox()).find_mismatch(found))
+def _read_filter(request: PageRequest) -> Filter:
+    state: RequestState | None = None if request.query("state") == "all" else "open"
+    return Filter(state, request.query("kind"), request.query("project").strip(), request.query("session").strip())
 
 
 async def _show_inbox(request: PageRequest) -> Result:
-    inbox, state = await request.services.inbox(), _read_state(request)
-    page = await inbox.list_requests(state=state, cursor=request.query("after") or None, limit=PAGE)
-    kind = request.query("kind")
-    views = [await view_request(request, found) for found in page.items if kind in ("", found.kind)]
-    answered = request.query("answered")
-    done = await inbox_request(request, answered) if answered else None
-    values = {"views": views, "next": page.next, "state": state or "all", "kind": kind, "kinds": KINDS, "done": done}
+    wanted, answered = _read_filter(request), request.query("answered")
+    views, cursor = await _load_views(request, wanted)
+    projects = sorted(
+        {str(view.session.record["project"]) for view in views if view.session and view.session.record.get("project")}
+    )
+    values: dict[str, Any] = {
+        "views": views,
+        "next": wanted.link(after=cursor) if cursor else "",
+        "filter": wanted,
+        "kinds": KINDS,
+        "projects": projects,
+        "done": await inbox_request(request, answered) if answered else None,
+        "can_pick": sum(view.can_be_picked for view in views) > 1,
+    }
     return PageContent("inbox.html", values)
 
 
-def _read_state(request: PageRequest) -> RequestState | None:
-    return None if request.query("state") == "all" else "open"
+async def _load_views(request: PageRequest, wanted: Filter) -> tuple[list[RequestView], str | None]:
+    """The requests of a page, and the cursor of the next. Reads a bounded number of requests, however few of them match."""
+    inbox, cursor, views = await request.services.inbox(), request.query("after") or None, list[RequestView]()
+    session = await _resolve_session(request, wanted.session)
+    for _ in range(_MOST_READ):
+        page = await inbox.list_requests(session=session, state=wanted.state, cursor=cursor, limit=PAGE)
+        cursor = page.next
+        views += [await view_request(request, found) for found in page.items if await _matches(request, found, wanted)]
+        if cursor is None or len(views) >= PAGE // 2:
+            break
+    return views, cursor
+
+
+async def _resolve_session(request: PageRequest, name: str) -> str | None:
+    """The id of a session; an unknown name is an error, because an empty list would hide that it is misspelt."""
+    return (await (await request.services.records()).find(name)).id if name else None
+
+
+async def _matches(request: PageRequest, found: Request, wanted: Filter) -> bool:
+    if wanted.kind and found.kind != wanted.kind:
+        return False
+    if not wanted.project:
+        return True
+    try:
+        session = await (await request.services.records()).find(found.session)
+    except SessionNotFound:
+        return False
+    project = str(session.record.get("project") or "")
+    return wanted.project in (project, PurePath(project).name)
 
 
 async def inbox_request(request: PageRequest, name: str) -> RequestView:
@@ -110,18 +104,21 @@ async def _show_request(request: PageRequest) -> Result:
 
 async def _answer(request: PageRequest) -> Result:
     """Answer a request. If somebody else was faster, show who answered, and how."""
-    person = await request.require_person()
-    name, fields = request.path("request"), request.fields
-    inbox = await request.services.inbox()
+    person, name = await request.require_person(), request.path("request")
     try:
-        text, proof = fields.get("text", "").strip(), _read_proof(request)
-        done = await inbox.answer(name, fields.get("option", ""), text=text, by=person, channel="web", proof=proof)
+        await _answer_request(request, name, request.fields.get("option", ""), person)
     except RequestClosed:
         view = await inbox_request(request, name)
         return PageContent("request.html", {"view": view, "too_late": True}, 409)
+    return Redirect(f"/inbox?answered={name}")
+
+
+async def _answer_request(request: PageRequest, name: str, option: str, person: str) -> None:
+    text = request.fields.get("text", "").strip()
+    inbox = await request.services.inbox()
+    done = await inbox.answer(name, option, text=text, by=person, channel="web", proof=_read_proof(request))
     if done.request.detail.get("job"):
         await request.services.application.start_runtime_worker()
-    return Redirect(f"/inbox?answered={name}")
 
 
 def _read_proof(request: PageRequest) -> dict[str, Any] | None:
@@ -129,7 +126,36 @@ def _read_proof(request: PageRequest) -> dict[str, Any] | None:
     return msgspec.structs.asdict(read_signature(request)) if request.fields.get("signature") else None
 
 
+class AnswerResult(msgspec.Struct, frozen=True):
+    """What became of an answer that was sent together with others."""
+
+    view: RequestView
+    error: FidelioError | None = None
+
+
+async def _answer_several(request: PageRequest) -> Result:
+    """Allow or deny the picked permissions, each by itself: one that is too late does not stop the others."""
+    person, decision = await request.require_person(), request.fields.get("decision", "")
+    picked = [name.removeprefix("pick-") for name in request.fields if name.startswith("pick-")]
+    if decision not in _DECISIONS or not picked:
+        raise UsageProblem("Nothing was chosen.", remedy="Mark permissions in the inbox, then allow or deny them.")
+    results = [await _answer_picked(request, name, _DECISIONS[decision], person) for name in picked[: PAGE * 2]]
+    return PageContent("several.html", {"results": results, "decision": decision})
+
+
+async def _answer_picked(request: PageRequest, name: str, options: Sequence[str], person: str) -> AnswerResult:
+    found = await (await request.services.inbox()).find(name)
+    option = next((item["id"] for item in found.options if item["id"] in options), "")
+    try:
+        if found.kind not in (APPROVAL, PERMISSION) or not option:
+            raise UsageProblem(f"Request {name} cannot be answered together with others.", remedy="Answer it by itself.")
+        await _answer_request(request, name, option, person)
+    except FidelioError as error:
+        return AnswerResult(await inbox_request(request, name), error)
+    return AnswerResult(await inbox_request(request, name))
+
+
 ROUTES = (
-    PageRoute(path="/inbox", show=_show_inbox),
+    PageRoute(path="/inbox", show=_show_inbox, change=_answer_several),
     PageRoute(path="/inbox/{request}", show=_show_request, change=_answer),
 )

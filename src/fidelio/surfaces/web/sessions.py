@@ -16,8 +16,8 @@ from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.views import run_json
-from fidelio.surfaces.web.inbox import RequestView, view_request
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.questions import RequestView, view_request
 from fidelio.surfaces.web.share import share_session
 from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
 from fidelio.surfaces.web.workflows import draw_session, find_activity

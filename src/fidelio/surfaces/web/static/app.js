@@ -27,9 +27,14 @@
     k: () => choose(-1),
     a: () => press(["allow", "yes", "approve"]),
     d: () => press(["deny", "no", "refuse"]),
+    x: () => chosen()?.querySelector("[data-pick]")?.click(),
     Enter: () => chosen()?.matches("a") && chosen().click(),
     "?": () => document.getElementById("keys")?.showModal(),
-    "/": () => document.querySelector("input[type=search]")?.focus(),
+    "/": () => {
+      const field = document.querySelector("input[type=search]");
+      if (field) field.focus();
+      else location.assign("/search");
+    },
   };
 
   document.addEventListener("keydown", (event) => {
@@ -58,10 +63,48 @@
   };
   document.addEventListener("htmx:error", () => setTimeout(catchUp, 1000));
 
+  // A notification of the desktop, if the person has asked this browser for them. It holds no text of an agent.
+  const NOTIFY = "fidelio-notify";
+  const canNotify = () => "Notification" in window && Notification.permission !== "denied";
+  const wantsNotices = () => canNotify() && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "yes";
+  const showNotifyButton = () => {
+    const button = document.querySelector("[data-notify]");
+    if (!button) return;
+    button.hidden = !canNotify();
+    button.textContent = wantsNotices() ? "Do not notify me any more" : "Notify me on this desktop";
+  };
+  document.addEventListener("click", async (event) => {
+    if (!event.target.closest?.("[data-notify]")) return;
+    if (wantsNotices()) localStorage.removeItem(NOTIFY);
+    else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(NOTIFY, "yes");
+    showNotifyButton();
+  });
+  let lastWaiting = null;
+  const notify = (waiting) => {
+    const isMore = lastWaiting !== null && waiting > lastWaiting;
+    lastWaiting = waiting;
+    if (!isMore || !document.hidden || !wantsNotices()) return;
+    const notice = new Notification("Fidelio", { body: waiting === 1 ? "A question waits for you." : `${waiting} questions wait for you.`, tag: "fidelio" });
+    notice.onclick = () => { window.focus(); location.assign("/inbox"); };
+  };
+
+  // The count in the icon of the tab.
+  const icon = document.querySelector("link[rel=icon]");
+  const plainIcon = icon?.href;
+  const drawIcon = (waiting) => {
+    if (!icon) return;
+    const count = waiting > 99 ? "99" : String(waiting);
+    const drawn = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="9" fill="#92500a"/><text x="16" y="23" font-family="sans-serif" font-weight="700" font-size="20" text-anchor="middle" fill="#fff">${count}</text></svg>`;
+    icon.href = waiting ? `data:image/svg+xml,${encodeURIComponent(drawn)}` : plainIcon;
+  };
+
   const update = () => {
     localize();
     catchUp();
+    showNotifyButton();
     const waiting = Number(document.getElementById("state")?.dataset.waiting ?? 0);
+    drawIcon(waiting);
+    notify(waiting);
     document.title = document.title.replace(/^\(\d+\) /, "");
     if (waiting) document.title = `(${waiting}) ${document.title}`;
   };

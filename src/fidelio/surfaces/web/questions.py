@@ -1,0 +1,183 @@
+"""A request as pages show it: where it came up, exactly what it would allow, and what the agent said last.
+
+The texts come from the stored request. A request that differs from its event shows none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from fidelio.app.records import Records
+from fidelio.errors import SessionNotFound
+from fidelio.inbox import APPROVAL, PROVEN
+from fidelio.ledger.model import Event, Request, Session
+from fidelio.runtime import events as e
+from fidelio.runtime.resources.compare import compare_texts, render_unified
+from fidelio.surfaces.web.pages import PageRequest
+from fidelio.surfaces.web.timeline import describe_event
+
+PERMISSION, CUSTOM_TOOL = "permission", "custom_tool"
+# How people call the kinds of requests.
+KINDS: Mapping[str, str] = {
+    "checkpoint": "Checkpoint",
+    APPROVAL: "Approval",
+    PERMISSION: "Permission",
+    "question": "Question",
+    CUSTOM_TOOL: "Tool result",
+}
+_SAID = frozenset({e.AGENT_MESSAGE, "agent.said"})
+# As far back as the last words of an agent, or its call of a custom tool, are looked for.
+_LOOK_BACK = 60
+# Lines of a diff that a question shows; the whole change is in the arguments below it.
+_MOST_LINES = 400
+
+
+class RequestView(msgspec.Struct, frozen=True):
+    """A request as the page shows it. `mismatch`: its row differs from its event, so its texts are not shown."""
+
+    request: Request
+    session: Session | None
+    mismatch: str
+    # What the agent said before it came to wait, and the arguments of the call of a custom tool.
+    said: str = ""
+    arguments: Any = None
+
+    @property
+    def kind(self) -> str:
+        return KINDS.get(self.request.kind, self.request.kind.replace("_", " ").capitalize())
+
+    @property
+    def title(self) -> str:
+        """The question; of a permission its first line, because its other lines are what is allowed."""
+        return self.request.question.partition("\n")[0] if self._is_permission else self.request.question
+
+    @property
+    def exact(self) -> str:
+        """Exactly what is allowed: the lines below the title of a permission."""
+        return self.request.question.partition("\n")[2] if self._is_permission else ""
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What an agent with tools of its own wants to do: tool, command, directory, path."""
+        if self.request.kind != PERMISSION:
+            return ()
+        detail, project = self.request.detail, "" if self.session is None else self.session.record.get("project", "")
+        arguments = self._call_arguments
+        command = arguments.get("command") or detail.get("command") or ""
+        found = {
+            "Tool": detail.get("tool"),
+            "Command": command if isinstance(command, str) else " ".join(map(str, command)),
+            "Directory": arguments.get("cwd") or detail.get("cwd") or project,
+            "File": arguments.get("file_path") or detail.get("path"),
+        }
+        return tuple((name, str(value)) for name, value in found.items() if value)
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """The change of a file that is asked for, as lines of a unified diff."""
+        arguments = self._call_arguments
+        old, new = arguments.get("old_string", ""), arguments.get("new_string", arguments.get("content"))
+        if self.request.kind != PERMISSION or not isinstance(old, str) or not isinstance(new, str):
+            return ()
+        name = str(arguments.get("file_path", "the file"))
+        lines = list(render_unified(compare_texts(old, new), name, name))
+        more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+        return (*lines[:_MOST_LINES], *more)
+
+    @property
+    def _call_arguments(self) -> Mapping[str, Any]:
+        found = self.request.detail.get("input") or self.request.detail.get("arguments")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def _is_permission(self) -> bool:
+        return self.request.kind in (APPROVAL, PERMISSION)
+
+    @property
+    def can_be_picked(self) -> bool:
+        """Whether it can be answered together with others: only a permission that needs no signature."""
+        return self._is_permission and not self.needs_proof and self.request.state == "open" and not self.mismatch
+
+    @property
+    def location(self) -> tuple[str, ...]:
+        """Where it came up: workflow, activity and checkpoint, or agent and project."""
+        detail = self.request.detail
+        if "workflow" in detail:
+            iteration = (f"iteration {detail['iteration']}",) if detail.get("iteration") else ()
+            return (*(str(detail.get(part, "")) for part in ("workflow", "activity", "checkpoint")), *iteration)
+        record = {} if self.session is None else self.session.record
+        return tuple(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
+
+    @property
+    def person_only(self) -> bool:
+        return self.request.kind == APPROVAL or self.request.detail.get("answered_by") in ("person", PROVEN)
+
+    @property
+    def needs_proof(self) -> bool:
+        return self.request.detail.get("answered_by") == PROVEN
+
+    @property
+    def effects(self) -> Mapping[str, tuple[str, ...]]:
+        """What each option does, in words, by its id."""
+        return {option["id"]: tuple(describe_effect(option.get("effect") or {})) for option in self.request.options}
+
+    @property
+    def default(self) -> tuple[str, int] | None:
+        """The option that counts without an answer, and from when on."""
+        detail = self.request.detail
+        option, after = detail.get("default_option"), detail.get("auto_advance_ms")
+        return (str(option), self.request.opened_at + int(after)) if option and after else None
+
+
+def describe_effect(effect: Mapping[str, Any]) -> Iterator[str]:
+    """The effect of an option in words."""
+    for name, value in sorted((effect.get("setVariable") or {}).items()):
+        yield f"sets {name} to {msgspec.json.encode(value).decode()}"
+    if target := effect.get("transitionTo"):
+        yield f"goes on with {target}"
+    for skipped in effect.get("skipActivities") or ():
+        yield f"skips {skipped}"
+
+
+async def view_request(request: PageRequest, found: Request) -> RequestView:
+    """A request with its session, and what the agent said and wants."""
+    records, session = await request.services.records(), None
+    # A request without a session was not written by Fidelio; the mismatch says so.
+    with suppress(SessionNotFound):
+        session = await records.find(found.session)
+    mismatch = await (await request.services.inbox()).find_mismatch(found)
+    if session is None or mismatch or found.state != "open":
+        return RequestView(found, session, mismatch)
+    events = await _load_newest(records, session)
+    said = _find_words(events) or await _find_worker_words(records, session)
+    return RequestView(found, session, mismatch, said, _find_arguments(found, events))
+
+
+def _find_words(events: Sequence[Event]) -> str:
+    """What an agent said last, from its beginning."""
+    return next((describe_event(event).detail for event in reversed(events) if event.type in _SAID), "")
+
+
+async def _find_worker_words(records: Records, session: Session) -> str:
+    """What the newest worker of a workflow said last."""
+    if session.kind != "workflow":
+        return ""
+    workers = (await records.children(session.id, limit=1)).items
+    return _find_words(await _load_newest(records, workers[0])) if workers else ""
+
+
+async def _load_newest(records: Records, session: Session) -> tuple[Event, ...]:
+    return await records.events(session.id, after=max(0, session.last_seq - _LOOK_BACK), limit=_LOOK_BACK)
+
+
+def _find_arguments(request: Request, events: Sequence[Event]) -> Any:
+    """The arguments of the call of a custom tool, which a person carries out."""
+    if request.kind != CUSTOM_TOOL:
+        return None
+    name = request.detail.get("tool_use_id")
+    calls = (event.body for event in reversed(events) if event.type == e.CUSTOM_TOOL_USE and not event.redacted)
+    return next((body.get("input") for body in calls if body.get("id") == name), None)

@@ -1,0 +1,211 @@
+"""The inbox: filters, exactly what a permission allows, several answers at once, many questions, and notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from fidelio.inbox import NewRequest, open_request
+from fidelio.ledger.model import Change, NewEvent, NewSession
+from tests.support import proves
+from tests.surfaces.web.conftest import Site, read_form_token
+
+YES_OR_NO = ({"id": "allow", "label": "Allow it once"}, {"id": "refuse", "label": "Refuse it"})
+EDIT = {"file_path": "/src/app.py", "old_string": "first\nsecond\n", "new_string": "first\nchanged\n"}
+
+
+def ask(key: str, kind: str = "permission", question: str = "", **detail: Any) -> NewRequest:
+    options = YES_OR_NO if kind in ("permission", "tool_approval") else ()
+    return open_request(kind, key, question or f"May I do {key}?", options, detail)
+
+
+async def open_session(site: Site, name: str, *requests: NewRequest, project: str = "/work/shop", said: str = "") -> str:
+    """A session of an agent that waits for answers to these requests."""
+    ledger = (await site.application.records())._ledger
+    session = f"s_{name:0>12}"
+    words = (NewEvent(type="agent.said", body={"text": said}, actor="agent"),) if said else ()
+    asked = tuple(NewEvent(type="run.waiting", body={"request": request.id}) for request in requests)
+    record: Mapping[str, Any] = {"blueprint": "writer", "project": project}
+    create = NewSession(kind="agent", name=name)
+    await ledger.commit(
+        Change(session=session, create=create, events=(*words, *asked), record=record, status="waiting", requests=requests)
+    )
+    return session
+
+
+async def get(site: Site, path: str) -> httpx2.Response:
+    async with site.visit() as client:
+        return await client.get(path)
+
+
+@proves("web.inbox-filters")
+async def test_the_inbox_is_filtered_by_kind_project_and_session(site: Site) -> None:
+    permission, question = ask("a command"), ask("q", "question", "Which colour?")
+    await open_session(site, "one", permission, question)
+    await open_session(site, "two", ask("another thing"), project="/work/other")
+
+    def shown(page: httpx2.Response) -> set[str]:
+        return {text for text in ("a command", "Which colour?", "another thing") if text in page.text}
+
+    assert shown(await get(site, "/inbox")) == {"a command", "Which colour?", "another thing"}
+    assert shown(await get(site, "/inbox?kind=permission")) == {"a command", "another thing"}
+    assert shown(await get(site, "/inbox?kind=permission&project=shop")) == {"a command"}
+    assert shown(await get(site, "/inbox?project=/work/other")) == {"another thing"}
+    assert shown(await get(site, "/inbox?session=one")) == {"a command", "Which colour?"}
+    assert shown(await get(site, "/inbox?kind=checkpoint")) == set()
+    assert (await get(site, "/inbox?session=nobody")).status_code == 404
+
+
+@proves("web.inbox-filters")
+async def test_a_rare_kind_behind_many_questions_is_found(site: Site) -> None:
+    await open_session(site, "many", *(ask(f"thing {number}") for number in range(120)), ask("q", "question", "Which colour?"))
+
+    page = (await get(site, "/inbox?kind=question")).text
+
+    assert "Which colour?" in page
+    assert "thing 1" not in page
+
+
+@proves("web.inbox-context")
+async def test_a_permission_shows_the_command_its_directory_and_what_the_agent_said(site: Site) -> None:
+    command = {"command": "rm -rf build && make", "cwd": "/work/shop/api"}
+    await open_session(site, "one", ask("x", tool="Bash", input=command), said="I will build it again.")
+
+    page = (await get(site, "/inbox")).text
+
+    assert "rm -rf build &amp;&amp; make" in page
+    assert "/work/shop/api" in page
+    assert "I will build it again." in page
+
+
+@proves("web.inbox-context")
+async def test_a_permission_to_change_a_file_shows_the_exact_diff(site: Site) -> None:
+    await open_session(site, "one", ask("x", question="Edit?\nall of it", tool="Edit", input=EDIT))
+
+    page = (await get(site, "/inbox")).text
+
+    assert '<span class="removed">-second' in page
+    assert '<span class="added">+changed' in page
+    assert "--- /src/app.py" in page
+
+
+@proves("web.inbox-context")
+async def test_an_approval_shows_all_lines_that_it_covers(site: Site) -> None:
+    lines = "May the agent run this command with bash?\nIt has 2 lines.\n1: cd /\n2: ls <b>"
+    await open_session(site, "one", ask("x", "tool_approval", lines))
+
+    page = (await get(site, "/inbox")).text
+
+    assert "1: cd /\n2: ls &lt;b&gt;" in page
+
+
+@proves("web.inbox-context")
+async def test_a_custom_tool_shows_the_arguments_of_its_call(site: Site) -> None:
+    request = ask("x", "custom_tool", "The agent asks for the result of weigh.", tool="weigh", tool_use_id="t1")
+    session = await open_session(site, "one", request)
+    call = NewEvent(type="agent.custom_tool_use", body={"id": "t1", "name": "weigh", "input": {"parcel": "A-17"}})
+    await (await site.application.records())._ledger.commit(Change(session=session, events=(call,)))
+
+    assert "A-17" in (await get(site, "/inbox")).text
+
+
+@proves("web.several")
+@pytest.mark.parametrize(("decision", "option"), [("allow", "allow"), ("deny", "refuse")])
+async def test_marked_permissions_are_answered_together_and_the_others_stay(site: Site, decision: str, option: str) -> None:
+    requests = [ask(str(number)) for number in range(3)]
+    await open_session(site, "one", *requests)
+    async with site.visit() as client:
+        picks = {f"pick-{request.id}": "on" for request in requests[:2]}
+        fields = {"form_token": await read_form_token(client), "decision": decision, "text": "Go.", **picks}
+        page = await client.post("/inbox", data=fields)
+
+    inbox = await site.application.inbox()
+    found = [await inbox.find(request.id) for request in requests]
+    assert page.status_code == 200
+    assert [request.state for request in found] == ["answered", "answered", "open"]
+    assert [request.answer for request in found[:2]] == [{"option": option, "text": "Go."}] * 2
+
+
+@proves("web.several")
+async def test_who_is_too_late_for_a_marked_permission_still_answers_the_others(site: Site) -> None:
+    requests = [ask(str(number)) for number in range(2)]
+    await open_session(site, "one", *requests)
+    inbox = await site.application.inbox()
+    await inbox.answer(requests[0].id, "refuse", by="person:other", channel="cli")
+    async with site.visit() as client:
+        picks = {f"pick-{request.id}": "on" for request in requests}
+        page = await client.post("/inbox", data={"form_token": await read_form_token(client), "decision": "allow", **picks})
+
+    assert "person:other over cli" in page.text
+    assert (await inbox.find(requests[0].id)).answer["option"] == "refuse"
+    assert (await inbox.find(requests[1].id)).answer["option"] == "allow"
+
+
+@proves("web.several")
+async def test_questions_are_not_answered_together(site: Site) -> None:
+    question = ask("q", "question", "Which colour?")
+    await open_session(site, "one", question)
+    async with site.visit() as client:
+        token = await read_form_token(client)
+        page = await client.post("/inbox", data={"form_token": token, "decision": "allow", f"pick-{question.id}": "on"})
+        nothing = await client.post("/inbox", data={"form_token": token, "decision": "allow"})
+
+    assert "cannot be answered together" in page.text
+    assert (await (await site.application.inbox()).find(question.id)).state == "open"
+    assert nothing.status_code == 400
+
+
+@proves("web.several", "web.keyboard")
+async def test_permissions_are_marked_and_denied_with_the_keyboard(site: Site, tab: Page) -> None:
+    requests = [ask(str(number)) for number in range(2)]
+    await open_session(site, "one", *requests)
+    await tab.goto(f"{site.url}/inbox")
+    for key in ("j", "x", "j", "x"):
+        await tab.keyboard.press(key)
+    await tab.get_by_role("button", name="Deny", exact=True).press("Enter")
+
+    await expect(tab.get_by_role("heading", level=1)).to_have_text("Denied")
+    await expect(tab.locator(".answer")).to_have_count(2)
+
+
+@proves("web.notifications")
+async def test_a_new_question_notifies_only_who_wants_it_and_shows_no_text_of_an_agent(site: Site, browser: Browser) -> None:
+    context = await browser.new_context(permissions=["notifications"])
+    page = await context.new_page()
+    await page.add_init_script(
+        """window.shown = [];
+        window.Notification = class { static permission = "granted"; static async requestPermission() { return "granted"; }
+          constructor(title, options) { window.shown.push(options.body); } };
+        Object.defineProperty(document, "hidden", { get: () => true });"""
+    )
+    await page.goto(site.link("/inbox"))
+    await open_session(site, "one", ask("first"))
+    await expect(page.locator("[data-question]")).to_have_count(1)
+    assert await page.evaluate("window.shown") == []
+    await page.get_by_role("button", name="Notify me on this desktop").click()
+    await open_session(site, "two", ask("second"))
+    await expect(page.locator("[data-question]")).to_have_count(2)
+
+    assert await page.evaluate("window.shown") == ["2 questions wait for you."]
+    assert (await page.title()).startswith("(2)")
+    assert str(await page.locator("link[rel=icon]").get_attribute("href")).startswith("data:image/svg+xml")
+
+
+@proves("web.bounded")
+async def test_ten_thousand_open_questions_are_shown_in_pages(site: Site) -> None:
+    for part in range(10):
+        requests = [ask(f"{part}-{number}") for number in range(1000)]
+        await open_session(site, f"many{part}", *requests)
+    async with site.visit() as client:
+        first = await client.get("/inbox")
+        (following,) = [part.split('"')[0] for part in first.text.split('class="more" href="')[1:]]
+        second = await client.get(following.replace("&amp;", "&"))
+
+    assert first.text.count("data-question") == second.text.count("data-question") == 50
+    assert "0-0?" in first.text
+    assert "0-0?" not in second.text
+    assert len(first.content) < 400_000
