@@ -12,9 +12,14 @@ from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec.structs import replace
+
 from fidelio.clock import Clock, now_ms
 from fidelio.definitions.library import Library
+from fidelio.engine.moves import Situation, describe_situation
 from fidelio.engine.record import ANSWERED, CANCELLED, COMPLETED, Record
+from fidelio.engine.transitions import CandidateTransition, list_transitions
 from fidelio.errors import DefinitionError, FidelioError
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Event
@@ -40,6 +45,15 @@ if TYPE_CHECKING:
     from fidelio.workflows.navigator.service import NavigatorService
 
 DEFAULT_POLICY = ServerPolicy()
+
+
+class CurrentState(msgspec.Struct, frozen=True):
+    """Where a session is and what it may do, for people who look at it."""
+
+    workflow: Workflow
+    record: Record
+    situation: Situation
+    transitions: tuple[CandidateTransition, ...]
 
 
 class WorkflowService:
@@ -119,6 +133,16 @@ class WorkflowService:
         except FidelioError:
             # The call itself says what is wrong with its token or its workflow.
             return False
+
+    async def describe(self, session: str) -> CurrentState:
+        """The position of a session and its possible moves. Only reads: the record does not show that somebody looked."""
+        record = await self.current_record(session)
+        workflow = (await load_definition(self.unit, session, record)).workflow
+        effective = replace(record, fidelity=self.unit.effective_fidelity(record))
+        found = list_transitions(workflow, effective)
+        context = self.unit.answer_context()
+        situation = describe_situation(workflow, effective, now=context.now, person=context.demands_person, transitions=found)
+        return CurrentState(workflow, record, situation, tuple(found))
 
     async def record_refused_call(self, tool: str, token: str, error: FidelioError, *, session: str = "") -> None:
         """Record a call that was refused outside of `perform`; see `WorkflowUnit.record_refused_call`."""

@@ -37,6 +37,7 @@ async def test_the_keyboard_alone_is_enough_to_answer(site: Site, agent: Waiting
     await tab.keyboard.press("?")
     await expect(tab.get_by_role("dialog")).to_be_visible()
     await tab.keyboard.press("Escape")
+    await expect(tab.get_by_role("dialog")).to_be_hidden()
     await tab.keyboard.press("j")
     await tab.keyboard.press("2")
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from fidelio.definitions.drawing.geometry import Box, Label, Line, Rect, fmt, shorten, text_width, wrap
 from fidelio.definitions.drawing.graph import Graph, Link, Shape
@@ -36,7 +36,10 @@ _ILLEGAL_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def draw_svg(graph: Graph, *, marks: Mapping[str, str] = NO_MARKS, styled: bool = True) -> str:
-    """Draw a graph. `marks` adds a class to nodes, by their ids. Without `styled`, the page brings `render_stylesheet`."""
+    """Draw a graph. `marks` adds a class to nodes, by their ids.
+
+    Without `styled`, the page brings `render_stylesheet`, and the nodes have their ids so that the page can find them.
+    """
     graph = _limit_edges(graph)
     picture = compute_layout(graph)
     content = picture.bounds.right - picture.bounds.left
@@ -51,7 +54,7 @@ def draw_svg(graph: Graph, *, marks: Mapping[str, str] = NO_MARKS, styled: bool 
         f'<g transform="{shift}">',
         *(_render_line(line.edge.link, line.path) for line in picture.lines),
         *(text for line in picture.lines if line.label for text in _render_label(line, line.label)),
-        *(text for box in picture.boxes for text in _render_box(box, marks.get(box.node.id, ""))),
+        *(text for box in picture.boxes for text in _render_box(box, marks.get(box.node.id, ""), named=not styled)),
         "</g>",
         *_render_legend(graph, legend),
         "</svg>",
@@ -144,12 +147,13 @@ def _render_centred(x: float, y: float, text: str, attributes: str) -> str:
     return f'<text x="{fmt(x)}" y="{fmt(y)}" text-anchor="middle" {attributes}>{_escape_text(text)}</text>'
 
 
-def _render_box(box: Box, mark: str) -> Iterator[str]:
+def _render_box(box: Box, mark: str, *, named: bool) -> Iterator[str]:
     flawed = " flawed" if box.node.warning and box.node.shape is not Shape.MISSING else ""
     flawed += f" {mark}" if mark else ""
     rect, (x, _) = box.rect, box.rect.middle
     height = rect.bottom - rect.top
-    yield f'<g class="node {box.node.shape}{flawed}">'
+    name = f" data-node={quoteattr(_ILLEGAL_IN_XML.sub(' ', box.node.id))}" if named else ""
+    yield f'<g class="node {box.node.shape}{flawed}"{name}>'
     yield f"<title>{_escape_text(' · '.join(filter(None, (box.node.title, describe_node(box.node)))))}</title>"
     yield _render_card(box, 0, height / 2 if box.node.shape in (Shape.START, Shape.END) else 9)
     if box.node.shape is Shape.WORKFLOW:

@@ -32,6 +32,7 @@ from fidelio.surfaces.web.pages import (
 )
 from fidelio.surfaces.web.passkeys import ROUTES as PASSKEY_ROUTES
 from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
+from fidelio.surfaces.web.runs import ROUTES as RUN_ROUTES
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
@@ -42,7 +43,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
-_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES, PASSKEY_ROUTES)
+_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES, PASSKEY_ROUTES)
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),

@@ -18,6 +18,7 @@ from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.views import run_json
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import RequestView, view_request
+from fidelio.surfaces.web.runs import load_run, load_workers
 from fidelio.surfaces.web.share import share_session
 from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
 from fidelio.surfaces.web.workflows import draw_session, find_activity
@@ -95,15 +96,18 @@ async def _show_session(request: PageRequest) -> Result:
     session = await records.find(request.path("session"))
     before = _read_number(request.query("before"))
     events = await _load_events(request, session, before)
+    children = (await records.children(session.id)).items
     values: dict[str, Any] = {
         "view": SessionView(session),
+        "run": await load_run(request, session, events) if session.kind == "workflow" else None,
+        "workers": await load_workers(records, children) if session.kind == "workflow" else [],
         "entries": list(reversed(list_entries(events))),
         "earlier": events[0].seq if events and events[0].seq > 1 else 0,
         "requests": await _load_requests(request, session),
         "drawing": await _draw(request, session),
         "variables": _list_variables(session),
         "facts": await _load_facts(request, session),
-        "children": [SessionView(child) for child in (await records.children(session.id)).items],
+        "children": [SessionView(child) for child in children],
     }
     return PageContent("session.html", values)
 
@@ -125,7 +129,7 @@ async def _show_proof(request: PageRequest) -> Result:
         verdict, broken = await records.verify(session.id), None
     except ChainBroken as error:
         verdict, broken = None, error
-    return PageContent("proof.html", {"view": SessionView(session), "verdict": verdict, "broken": broken})
+    return PageContent("proof.html", {"session": session, "verdict": verdict, "broken": broken})
 
 
 async def _share(request: PageRequest) -> Result:

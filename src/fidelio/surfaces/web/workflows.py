@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from markupsafe import Markup
 
 from fidelio.conductor.context import ignore_event
@@ -18,6 +19,14 @@ from fidelio.definitions.drawing.svg import draw_svg
 from fidelio.definitions.library import Library
 from fidelio.surfaces.text import escape_text
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
+
+
+class ActivityText(msgspec.Struct, frozen=True):
+    """An activity with the text of its definition."""
+
+    id: str
+    name: str
+    text: str
 
 
 async def _list_workflows(request: PageRequest) -> Result:
@@ -32,10 +41,21 @@ async def _show_workflow(request: PageRequest) -> Result:
     entry = library.entry(name)
     if entry.broken:
         # A broken file cannot be drawn; its findings say where it is broken.
-        return PageContent("workflow.html", {"entry": entry, "drawing": Markup("")})
+        return PageContent("workflow.html", {"entry": entry, "drawing": Markup(""), "activities": []})
     blueprints = await asyncio.to_thread(request.services.application.blueprints().list, request.services.project)
-    values = {"workflow": library.workflow(name), "blueprints": blueprints.agents, "default": DEFAULT_WORKER}
+    values = {
+        "workflow": library.workflow(name),
+        "blueprints": blueprints.agents,
+        "default": DEFAULT_WORKER,
+        "activities": _list_activities(library, name),
+    }
     return PageContent("workflow.html", {**values, "entry": entry, "drawing": draw_workflow(library, name)})
+
+
+def _list_activities(library: Library, name: str) -> list[ActivityText]:
+    """The definition of each activity, as the file has it."""
+    activities = library.workflow(name).activities
+    return [ActivityText(each.id, each.name, library.source("activity", each.id, workflow=name).toon) for each in activities]
 
 
 def draw_workflow(library: Library, workflow: str) -> Markup:

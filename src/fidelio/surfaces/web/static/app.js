@@ -98,8 +98,69 @@
     icon.href = waiting ? `data:image/svg+xml,${encodeURIComponent(drawn)}` : plainIcon;
   };
 
+  // Drawings: larger and smaller, moved by dragging, and a click on a node leads to its definition.
+  let zoom = 1;
+  const showDrawings = () => {
+    for (const drawing of document.querySelectorAll("[data-drawing]")) {
+      drawing.querySelector("[data-zoom]").hidden = false;
+      const picture = drawing.querySelector("svg");
+      // A picture has no links in it for a screen reader; a group has.
+      picture.setAttribute("role", "group");
+      picture.style.maxWidth = zoom === 1 ? "" : "none";
+      picture.style.width = zoom === 1 ? "" : `${zoom * 100}%`;
+      for (const node of drawing.querySelectorAll("[data-node].activity")) {
+        node.setAttribute("tabindex", "0");
+        node.setAttribute("role", "link");
+      }
+    }
+  };
+  const openDefinition = (name) => {
+    const found = document.querySelector(`[data-definition="${CSS.escape(name)}"]`);
+    if (!found) return;
+    found.open = true;
+    found.scrollIntoView({ block: "start" });
+    found.querySelector("summary").focus({ preventScroll: true });
+  };
+  const follow = (node) => {
+    const address = node.closest("[data-drawing]").dataset.definitions;
+    if (address) location.assign(`${address}#activity-${encodeURIComponent(node.dataset.node)}`);
+    else openDefinition(node.dataset.node);
+  };
+  document.addEventListener("click", (event) => {
+    const by = event.target.closest?.("[data-zoom-by]")?.dataset.zoomBy;
+    if (by !== undefined) {
+      zoom = Number(by) ? Math.min(6, Math.max(0.25, zoom * Number(by))) : 1;
+      showDrawings();
+    }
+    const node = event.target.closest?.("[data-node].activity");
+    if (node && !dragged) follow(node);
+  });
+  document.addEventListener("keydown", (event) => {
+    const node = event.target.closest?.("[data-node].activity");
+    if (node && event.key === "Enter") follow(node);
+  });
+  let dragging = null;
+  let dragged = false;
+  document.addEventListener("pointerdown", (event) => {
+    const area = event.target.closest?.(".drawing");
+    dragged = false;
+    if (area && event.pointerType === "mouse") dragging = { area, x: event.clientX, y: event.clientY, left: area.scrollLeft, top: area.scrollTop };
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (!dragging) return;
+    dragged ||= Math.hypot(event.clientX - dragging.x, event.clientY - dragging.y) > 4;
+    dragging.area.scrollLeft = dragging.left - (event.clientX - dragging.x);
+    dragging.area.scrollTop = dragging.top - (event.clientY - dragging.y);
+  });
+  document.addEventListener("pointerup", () => { dragging = null; });
+  const showLinked = () => {
+    if (location.hash.startsWith("#activity-")) openDefinition(decodeURIComponent(location.hash.slice("#activity-".length)));
+  };
+  window.addEventListener("hashchange", showLinked);
+
   const update = () => {
     localize();
+    showDrawings();
     catchUp();
     showNotifyButton();
     const waiting = Number(document.getElementById("state")?.dataset.waiting ?? 0);
@@ -111,4 +172,5 @@
 
   document.addEventListener("htmx:after:swap", update);
   update();
+  showLinked();
 })();
