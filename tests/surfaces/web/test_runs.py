@@ -104,9 +104,9 @@ async def test_a_click_on_an_activity_opens_its_definition_and_the_picture_grows
 ) -> None:
     await tab.goto(f"{site.url}/sessions/{agent.session}")
     picture = tab.locator("[data-drawing] svg")
-    width = (await picture.bounding_box() or {})["width"]
+    width = await picture.evaluate("element => element.clientWidth")
     await tab.get_by_role("button", name="Larger").click()
-    assert (await picture.bounding_box() or {})["width"] > width
+    assert await picture.evaluate("element => element.clientWidth") > width
     await tab.locator('[data-node="greet"]').click()
 
     definition = tab.locator('[data-definition="greet"]')

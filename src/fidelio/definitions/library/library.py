@@ -9,6 +9,7 @@ import builtins
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fidelio.definitions import META
@@ -94,6 +95,11 @@ class Library:
     def root(self, workflow: str) -> Root:
         """The root that provides the workflow."""
         return self._locations.find(workflow).root
+
+    def path(self, workflow: str) -> Path:
+        """The directory of the workflow, or its file if it is a single file."""
+        location = self._locations.find(workflow)
+        return Path(location.files.root, location.directory or location.manifest)
 
     def workflow(self, workflow: str) -> Workflow:
         """The workflow with all readable activities; `broken` names the others."""

@@ -25,6 +25,7 @@ from fidelio.orchestrator.runs.environment import filter_environment
 _SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 _CHANGED_FILES = 200
+MOST_DIFF = 1 << 20
 _NOTE = ".note"
 _BRANCHES = "fidelio"
 _COMMIT = "Commit something in it, or start the session without a worktree."
@@ -154,6 +155,23 @@ async def _diff_summary(worktree: Worktree) -> str:
         more = f" and {len(new) - 20} more" if len(new) > 20 else ""
         lines.append(f"New files: {', '.join(new[:20])}{more}")
     return "\n".join(lines)[: _CHANGED_FILES * 40]
+
+
+async def read_diff(worktree: Worktree) -> str:
+    """The changes in a worktree since its base commit, new files included, as a unified diff of at most `MOST_DIFF` characters.
+
+    Raises `ExecutorFailure` if the worktree was deleted. Nothing is changed, also not the index.
+    """
+    plain = ("--no-ext-diff", "--no-textconv", "--no-color")
+    parts = [await _run_git(worktree.path, "diff", *plain, worktree.base)]
+    listed = await _run_git(worktree.path, "ls-files", "--others", "--exclude-standard", "-z")
+    for name in filter(None, listed.split("\0")[:_CHANGED_FILES]):
+        # Exit code 1 says that the files differ.
+        _, text = await _git(worktree.path, "diff", *plain, "--no-index", "--", "/dev/null", name)
+        parts.append(text)
+        if sum(map(len, parts)) > MOST_DIFF:
+            break
+    return "\n".join(filter(None, parts))[:MOST_DIFF]
 
 
 async def remove(project: str, worktree: Worktree) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from itertools import chain
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -13,6 +14,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fidelio import __version__
+from fidelio.app.records import describe_ledger
+from fidelio.clock import format_iso
 from fidelio.ledger.model import Query
 from fidelio.surfaces.cli.context import CliContext
 from fidelio.surfaces.cli.machine import run_checks
@@ -33,17 +37,20 @@ from fidelio.surfaces.web.pages import (
 from fidelio.surfaces.web.passkeys import ROUTES as PASSKEY_ROUTES
 from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 from fidelio.surfaces.web.runs import ROUTES as RUN_ROUTES
+from fidelio.surfaces.web.sessions import KINDS
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
+from fidelio.surfaces.web.work import ROUTES as WORK_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
-MOST_HITS = 50
+# Hits of a page of search, and the most that can be asked for.
+HITS, MOST_HITS = 25, 100
 _YEAR = 365 * 24 * 60 * 60
 # Only what this server sends may run or be shown, nothing inline; no other page may frame it.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
-_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES, PASSKEY_ROUTES)
+_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES, PASSKEY_ROUTES)
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -133,15 +140,26 @@ async def _begin(request: PageRequest) -> Result:
 
 
 async def _search(request: PageRequest) -> Result:
-    text = request.query("q").strip()[:500]
-    hits = await (await request.services.records()).search(Query(text=text, limit=MOST_HITS)) if text else ()
-    return PageContent("search.html", {"text": text, "hits": hits})
+    """The best hits; `more` shows as many as there may be."""
+    text, kind, limit = request.query("q").strip()[:500], request.query("kind"), MOST_HITS if request.query("more") else HITS
+    query = Query(text=text, limit=limit, kind=KINDS.get(kind), source="document" if kind == "document" else None)
+    hits = await (await request.services.records()).search(query) if text else ()
+    more = f"/search?{urlencode({'q': text, 'kind': kind, 'more': 'yes'})}" if len(hits) == HITS else ""
+    return PageContent("search.html", {"text": text, "kind": kind, "hits": hits, "more": more, "most": MOST_HITS})
 
 
 async def _show_health(request: PageRequest) -> Result:
-    """What `fidelio doctor` says."""
-    home = str(request.services.application.settings.home.path)
-    return PageContent("health.html", {"checks": await run_checks(CliContext(home=home, debug=False))})
+    """What `fidelio doctor` says, and what this server is."""
+    application = request.services.application
+    home = str(application.settings.home.path)
+    facts = (
+        ("Fidelio", __version__),
+        ("Home", home),
+        ("Database", describe_ledger(application.settings)),
+        ("Server since", format_iso(application.started_at)),
+        ("Open pages", f"{request.services.watcher.streams} of at most {MAX_STREAMS}"),
+    )
+    return PageContent("health.html", {"facts": facts, "checks": await run_checks(CliContext(home=home, debug=False))})
 
 
 async def _stream(request: PageRequest) -> Result:

@@ -36,6 +36,11 @@ class Watcher:
         """Whether another page can have a stream."""
         return self._streams < MAX_STREAMS
 
+    @property
+    def streams(self) -> int:
+        """How many pages are open."""
+        return self._streams
+
     async def follow(self, after: int) -> AsyncIterator[bytes]:
         """Server-sent messages for a page, beginning at once if it shows an older state. Ends with the connection."""
         self._streams += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,20 +12,26 @@ from markupsafe import Markup
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from fidelio.clock import now_ms
 from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.views import run_json
+from fidelio.surfaces.web.charts import STATES, draw_lanes, draw_usage, list_samples, list_segments
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import RequestView, view_request
 from fidelio.surfaces.web.runs import load_run, load_workers
 from fidelio.surfaces.web.share import share_session
 from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
+from fidelio.surfaces.web.work import RuntimeFacts, load_runtime_facts
 from fidelio.surfaces.web.workflows import draw_session, find_activity
 
 PAGE, NEWEST = 50, 60
 KINDS: Mapping[str, SessionKind] = {"workflow": "workflow", "agent": "agent", "runtime": "runtime"}
+# Sessions and events on the page of lanes, events in which usage is looked for, and the deepest level of the tree.
+LANES, LANE_EVENTS, USAGE_EVENTS, DEEPEST = 40, 500, 2_000, 4
+USAGE_TYPES = ("run.used", "span.model_request_end")
 STORES = ("runtime-store:", "runtime-object:")
 
 
@@ -59,6 +66,11 @@ class SessionView(msgspec.Struct, frozen=True):
         return self.session.kind == "agent"
 
     @property
+    def has_changes(self) -> bool:
+        """Whether the agent works in a checkout or a copy of its own."""
+        return bool(self.session.record.get("worktree")) or self.session.record.get("mount_mode") == "copy"
+
+    @property
     def state(self) -> str:
         """The state for the colour: working, waiting, ended, failed or idle."""
         return _STATES.get(self.session.status, "idle")
@@ -85,10 +97,48 @@ _STATES: Mapping[str, str] = {
 async def _list_sessions(request: PageRequest) -> Result:
     records, kind = await request.services.records(), KINDS.get(request.query("kind"))
     page = await records.sessions(kind=kind, cursor=request.query("after") or None, limit=PAGE)
-    views = [SessionView(session) for session in page.items if not session.namespace.startswith(STORES)]
     return PageContent(
-        "sessions.html", {"views": views, "next": page.next, "kind": request.query("kind"), "kinds": tuple(KINDS)}
+        "sessions.html",
+        {"views": arrange_tree(page.items), "next": page.next, "kind": request.query("kind"), "kinds": tuple(KINDS)},
     )
+
+
+def arrange_tree(sessions: Sequence[Session]) -> list[tuple[SessionView, int]]:
+    """The sessions of a page with their depth: children below the session that started them, if it is on the same page."""
+    shown = [session for session in sessions if not session.namespace.startswith(STORES)]
+    known = {session.id for session in shown}
+    below = defaultdict[str, list[Session]](list)
+    for session in shown:
+        below[session.parent if session.parent in known and session.parent != session.id else ""].append(session)
+    rows = list[tuple[SessionView, int]]()
+    waiting = [(session, 0) for session in reversed(below[""])]
+    while waiting:
+        session, depth = waiting.pop()
+        rows.append((SessionView(session), min(depth, DEEPEST)))
+        waiting += [(child, depth + 1) for child in reversed(below.pop(session.id, []))]
+    return rows
+
+
+async def _show_lanes(request: PageRequest) -> Result:
+    """The newest sessions over time."""
+    records = await request.services.records()
+    rows = arrange_tree((await records.sessions(limit=LANES)).items)
+    now, types = now_ms(), tuple(STATES)
+    lanes = []
+    for view, _ in rows:
+        session = view.session
+        events = await records.events(session.id, after=max(0, session.last_seq - LANE_EVENTS), types=types, limit=LANE_EVENTS)
+        lanes.append((view.title, list_segments(session, events, now)))
+    return PageContent("lanes.html", {"rows": rows, "lanes": draw_lanes(lanes)})
+
+
+async def _draw_usage(request: PageRequest, session: Session) -> Markup:
+    """The usage of an agent over time."""
+    if session.kind == "workflow":
+        return Markup("")
+    records = await request.services.records()
+    first = max(0, session.last_seq - USAGE_EVENTS)
+    return draw_usage(list_samples(await records.events(session.id, after=first, types=USAGE_TYPES)))
 
 
 async def _show_session(request: PageRequest) -> Result:
@@ -106,6 +156,8 @@ async def _show_session(request: PageRequest) -> Result:
         "requests": await _load_requests(request, session),
         "drawing": await _draw(request, session),
         "variables": _list_variables(session),
+        "usage": await _draw_usage(request, session),
+        "work": await load_runtime_facts(request, session) if session.kind == "runtime" else RuntimeFacts(),
         "facts": await _load_facts(request, session),
         "children": [SessionView(child) for child in children],
     }
@@ -226,6 +278,7 @@ def _read_number(text: str) -> int:
 _SESSION = "/sessions/{session}"
 ROUTES = (
     PageRoute(path="/sessions", show=_list_sessions),
+    PageRoute(path="/sessions/lanes", show=_show_lanes),
     PageRoute(path=_SESSION, show=_show_session),
     PageRoute(path=f"{_SESSION}/proof", show=_show_proof),
     PageRoute(path=f"{_SESSION}/file", show=_share),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.ledger.model import Event
 
@@ -23,13 +24,42 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     detail: str = ""
     is_error: bool = False
     is_minor: bool = False
+    # The result of a call of a tool, if it is on the same page; then the call is folded.
+    result: TimelineEntry | None = None
+    is_call: bool = False
 
 
 Words = Callable[[Mapping[str, Any]], tuple[str, str]]
 
 
 def list_entries(events: Iterable[Event]) -> list[TimelineEntry]:
-    return [describe_event(event) for event in events]
+    """Events in words, each result under its call."""
+    found = list(events)
+    results = {key: event for event in found if (key := _find_call(event, _RESULTS))}
+    calls = {key for event in found if (key := _find_call(event, _CALLS))}
+    return [
+        _add_result(describe_event(event), results.get(_find_call(event, _CALLS)))
+        for event in found
+        if _find_call(event, _RESULTS) not in calls
+    ]
+
+
+# The key of a body that names the call, by the type of the event.
+_CALLS = {"agent.tool_use": "id", "agent.custom_tool_use": "id", "agent.called": "call"}
+_RESULTS = {"agent.tool_result": "tool_use_id", "user.custom_tool_result": "custom_tool_use_id", "agent.returned": "call"}
+
+
+def _find_call(event: Event, keys: Mapping[str, str]) -> str:
+    """The id of the call that an event makes or answers; empty if it does neither."""
+    key = keys.get(event.type)
+    return "" if key is None or event.redacted else str(event.body.get(key) or event.body.get("id") or "")
+
+
+def _add_result(entry: TimelineEntry, result: Event | None) -> TimelineEntry:
+    if entry.type not in _CALLS:
+        return entry
+    found = None if result is None else describe_event(result)
+    return replace(entry, is_call=True, result=found, is_error=entry.is_error or (found is not None and found.is_error))
 
 
 def describe_event(event: Event) -> TimelineEntry:
@@ -39,7 +69,7 @@ def describe_event(event: Event) -> TimelineEntry:
     body = event.body
     words = _WORDS.get(event.type)
     what, detail = words(body) if words is not None else (event.type.replace(".", " ").replace("_", " "), "")
-    is_error = bool(body.get("is_error")) or body.get("s") == "error" or event.type in _ERRORS
+    is_error = bool(body.get("is_error")) or body.get("ok") is False or body.get("s") == "error" or event.type in _ERRORS
     return TimelineEntry(
         event.seq, event.time, event.type, event.actor, what, detail[:_MAX], is_error, event.type.startswith(_MINOR)
     )
@@ -106,6 +136,9 @@ _WORDS: Mapping[str, Words] = {
     "agent.said": lambda body: ("said", _text(body.get("text"))),
     "agent.tool_use": _call,
     "agent.custom_tool_use": _call,
+    "agent.called": _call,
+    "agent.returned": lambda body: ("returned", _text(body.get("text"))),
+    "user.custom_tool_result": lambda body: ("gave the result of a tool", _content(body)),
     "agent.tool_result": _result,
     "session.status_idle": _idle,
     "session.status_running": lambda _: ("works", ""),

@@ -6,7 +6,9 @@ The drawing in a page is the picture of `fidelio draw`, with the position of a s
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,9 +18,15 @@ from fidelio.conductor.context import ignore_event
 from fidelio.conductor.plan import DEFAULT_WORKER, Plan, parse_inputs
 from fidelio.definitions.drawing.graph import build_graph
 from fidelio.definitions.drawing.svg import draw_svg
+from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library
+from fidelio.definitions.lint import lint
 from fidelio.surfaces.text import escape_text
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
+
+# Files of definitions: their names end like this, and more or larger ones are not shown.
+_TEXTS = frozenset({".yaml", ".yml", ".toon", ".md", ".json"})
+_MOST_FILES, _LONGEST_FILE = 100, 256 * 1024
 
 
 class ActivityText(msgspec.Struct, frozen=True):
@@ -77,6 +85,49 @@ def find_activity(record: Mapping[str, Any]) -> str:
     return str((record.get("here") or {}).get("activity", ""))
 
 
+class SourceLine(msgspec.Struct, frozen=True):
+    """A line of a file with what lint found in it."""
+
+    number: int
+    text: str
+    findings: tuple[Finding, ...]
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A file of a workflow. `findings` are those of the whole file."""
+
+    name: str
+    lines: tuple[SourceLine, ...]
+    findings: tuple[Finding, ...]
+
+
+async def _show_source(request: PageRequest) -> Result:
+    """The files of a workflow, with the findings of lint beside the lines that they belong to."""
+    library, name = await request.services.application.library(), request.path("workflow")
+    path, title = library.path(name), library.entry(name).title
+    files = await asyncio.to_thread(_read_sources, library, path)
+    count = sum(len(file.findings) + sum(len(line.findings) for line in file.lines) for file in files)
+    return PageContent("source.html", {"workflow": name, "title": title, "files": files, "count": count})
+
+
+def _read_sources(library: Library, path: Path) -> list[SourceFile]:
+    findings = defaultdict[Path, list[Finding]](list)
+    for finding in lint(library):
+        findings[Path(finding.file)].append(finding)
+    found = sorted(each for each in path.rglob("*") if each.suffix in _TEXTS) if path.is_dir() else [path]
+    # A link may lead out of the directory of definitions.
+    files = [each for each in found if each.is_file() and not each.is_symlink() and each.stat().st_size <= _LONGEST_FILE]
+    return [_read_source(each, path, findings[each]) for each in files[:_MOST_FILES]]
+
+
+def _read_source(file: Path, directory: Path, findings: list[Finding]) -> SourceFile:
+    texts = file.read_text("utf-8", "replace").split("\n")
+    by_line = {number: tuple(each for each in findings if each.line == number) for number in {each.line for each in findings}}
+    lines = tuple(SourceLine(number, text, by_line.get(number, ())) for number, text in enumerate(texts, 1))
+    name = file.name if file == directory else str(file.relative_to(directory))
+    return SourceFile(name, lines, tuple(each for each in findings if not 1 <= each.line <= len(texts)))
+
+
 async def _run_workflow(request: PageRequest) -> Result:
     """Let agents carry out the workflow, with the inputs of the form. The run goes on in this server."""
     await request.require_person()
@@ -97,5 +148,6 @@ async def _run_workflow(request: PageRequest) -> Result:
 
 ROUTES = (
     PageRoute(path="/workflows", show=_list_workflows),
+    PageRoute(path="/workflows/{workflow}/source", show=_show_source),
     PageRoute(path="/workflows/{workflow}", show=_show_workflow, change=_run_workflow),
 )

@@ -1,0 +1,136 @@
+"""What the agent of a session has made: the changes of its files as a diff, its shared memory with versions, its outcomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from fidelio.errors import FidelioError, UsageProblem
+from fidelio.ledger.model import Session
+from fidelio.orchestrator.runs.worktrees import Worktree, read_diff
+from fidelio.runtime.memory.notes import list_note_versions, read_note_version
+from fidelio.runtime.memory.session_memory import MemoryVersion
+from fidelio.runtime.outcomes.record import Outcome
+from fidelio.runtime.project.changes import ProjectChanges
+from fidelio.runtime.resources.compare import compare_texts, render_unified
+from fidelio.runtime.resources.versions import Substrate
+from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.ASCII)
+_HEADERS = ("diff --git ", "Binary or large file ", "# ")
+# Lines of a diff on a page, and versions of the memory.
+_MOST_LINES, _MOST_VERSIONS = 4_000, 20
+
+
+class ChangedFile(msgspec.Struct, frozen=True):
+    """A file of a diff."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+class RuntimeFacts(msgspec.Struct, frozen=True):
+    """What a runtime agent is to reach, and what will wake it."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    queued: Sequence[Mapping[str, Any]] = ()
+    schedules: Sequence[Mapping[str, Any]] = ()
+
+
+async def load_runtime_facts(request: PageRequest, session: Session) -> RuntimeFacts:
+    """Outcomes and queued wakes; none of a session that cannot be read, which must not hide the rest of the page."""
+    with suppress(FidelioError):
+        runtime = await request.services.application.runtime()
+        loaded, described = await runtime.load(session.id), await runtime.describe(session.id)
+        return RuntimeFacts(loaded.record.outcomes.outcomes, described["queuedWakes"], described["schedules"])
+    return RuntimeFacts()
+
+
+async def _show_changes(request: PageRequest) -> Result:
+    """The files that an agent has changed, in its worktree or in its copy of the project."""
+    session = await (await request.services.records()).find(request.path("session"))
+    lines = (await _read_changes(request, session)).rstrip("\n").split("\n")
+    files = split_files(lines[:_MOST_LINES]) if lines != [""] else []
+    return PageContent("changes.html", {"session": session, "files": files, "more": max(0, len(lines) - _MOST_LINES)})
+
+
+async def _read_changes(request: PageRequest, session: Session) -> str:
+    if session.kind == "runtime":
+        context = (await request.services.application.runtime()).context
+        return (await ProjectChanges(context).diff(session.id)).text
+    record = session.record
+    if session.kind != "agent" or not record.get("worktree"):
+        raise UsageProblem(
+            f"Session {session.id} has no worktree.", remedy="Start an agent whose blueprint has `worktree: true`."
+        )
+    return await read_diff(
+        Worktree(record["worktree"], record.get("branch", ""), record.get("base", ""), record.get("prefix", ""))
+    )
+
+
+def split_files(lines: Sequence[str]) -> list[ChangedFile]:
+    """The parts of a diff, a file each.
+
+    A line of a file may look like the header of another file, so headers are looked for only where no hunk has lines left.
+    """
+    parts, left, is_open = list[list[str]](), (0, 0), False
+    for line in lines:
+        if left > (0, 0):
+            left = _count_line(left, line)
+        elif header := _HUNK.match(line):
+            left, is_open = (int(header[1] or 1), int(header[2] or 1)), False
+        elif not parts or line.startswith(_HEADERS) or (line.startswith("--- ") and not is_open):
+            parts.append([])
+            is_open = line.startswith("diff --git ")
+        parts = parts or [[]]
+        parts[-1].append(line)
+    return [ChangedFile(_find_name(part), tuple(part)) for part in parts]
+
+
+def _count_line(left: tuple[int, int], line: str) -> tuple[int, int]:
+    """The lines of the old and of the new file that a hunk still has after this line."""
+    old, new = left
+    return (max(0, old - (line[:1] in ("-", " ", ""))), max(0, new - (line[:1] in ("+", " ", ""))))
+
+
+def _find_name(part: Sequence[str]) -> str:
+    """The name of the file of a part; of a deleted file its old name."""
+    header = takewhile(lambda line: not line.startswith("@@"), part)
+    names = [line[4:] for line in header if line.startswith(("+++ ", "--- "))]
+    found = next((name for name in reversed(names) if name != "/dev/null"), part[0])
+    return found.removeprefix("b/").removeprefix("a/")
+
+
+async def _show_memory(request: PageRequest) -> Result:
+    """The shared memory of the agent: its newest versions, and how each differs from the one before."""
+    session = await (await request.services.records()).find(request.path("session"))
+    if session.kind != "runtime" or not session.record.get("agent"):
+        raise UsageProblem(f"Session {session.id} has no memory.", remedy="Agents of the runtime have one.")
+    context = (await request.services.application.runtime()).context
+    substrate = await Substrate.open(context, session.record.get("project", ""), session.record["agent"])
+    versions = await list_note_versions(substrate, _MOST_VERSIONS)
+    texts = [await _read_notes(substrate, version) for version in versions]
+    shown = [(version, _compare(older, text)) for version, text, older in zip(versions, texts, [*texts, ""][1:], strict=True)]
+    return PageContent("memory.html", {"session": session, "versions": shown})
+
+
+async def _read_notes(substrate: Substrate, version: MemoryVersion) -> str:
+    """The notes of a version; empty if a person has erased them."""
+    with suppress(FidelioError):
+        return (await read_note_version(substrate, version.version_id))[1]
+    return ""
+
+
+def _compare(old: str, new: str) -> tuple[str, ...]:
+    return tuple(render_unified(compare_texts(old, new), "before", "after"))
+
+
+ROUTES = (
+    PageRoute(path="/sessions/{session}/changes", show=_show_changes),
+    PageRoute(path="/sessions/{session}/memory", show=_show_memory),
+)
