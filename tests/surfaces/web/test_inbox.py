@@ -209,3 +209,57 @@ async def test_ten_thousand_open_questions_are_shown_in_pages(site: Site) -> Non
     assert "0-0?" in first.text
     assert "0-0?" not in second.text
     assert len(first.content) < 400_000
+
+
+@proves("web.answer", "web.forms")
+async def test_a_text_that_is_too_long_answers_nothing(site: Site) -> None:
+    question = ask("q", "question", "Which colour?")
+    await open_session(site, "one", question)
+    async with site.visit() as client:
+        page = await client.post(
+            f"/inbox/{question.id}", data={"form_token": await read_form_token(client), "text": "x" * 20_001}
+        )
+
+    assert (page.status_code, "20001 characters" in page.text) == (400, True)
+    assert (await (await site.application.inbox()).find(question.id)).state == "open"
+
+
+@proves("web.answer")
+async def test_the_option_of_another_question_and_a_text_to_options_answer_nothing(site: Site) -> None:
+    permission, question = ask("p"), ask("q", "question", "Which colour?")
+    await open_session(site, "one", permission, question)
+    async with site.visit() as client:
+        token = await read_form_token(client)
+        foreign = await client.post(f"/inbox/{question.id}", data={"form_token": token, "option": "allow"})
+        text_only = await client.post(f"/inbox/{permission.id}", data={"form_token": token, "text": "allow"})
+
+    inbox = await site.application.inbox()
+    assert (foreign.status_code, text_only.status_code) == (400, 400)
+    assert [(await inbox.find(request.id)).state for request in (permission, question)] == ["open", "open"]
+
+
+@proves("web.bounded")
+@pytest.mark.parametrize("name", ["kind", "project", "session", "after", "state"])
+async def test_an_overlong_or_strange_filter_is_an_error_or_finds_nothing(site: Site, name: str) -> None:
+    await open_session(site, "one", ask("p"))
+    for value in ("x" * 5_000, "../../etc/passwd", "\x00", "%"):
+        async with site.visit() as client:
+            page = await client.get("/inbox", params={name: value})
+
+        assert page.status_code in (200, 400, 404), (name, value[:20])
+        assert "This page failed" not in page.text
+
+
+@proves("web.headers")
+async def test_another_page_cannot_show_a_question_in_a_frame(site: Site, browser: Browser) -> None:
+    request = ask("p")
+    await open_session(site, "one", request)
+    context = await browser.new_context()
+    page = await context.new_page()
+    await page.goto(site.link())
+    await page.goto("data:text/html,<iframe></iframe>")
+    await page.evaluate("address => { document.querySelector('iframe').src = address; }", f"{site.url}/inbox/{request.id}")
+    await page.wait_for_timeout(500)  # a page that is refused has no event to wait for
+    shown = [await frame.content() for frame in page.frames if frame is not page.main_frame]
+
+    assert all("Allow it once" not in content for content in shown)

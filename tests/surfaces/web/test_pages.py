@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 import apsw
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from fidelio.inbox import open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.surfaces.web.live import Watcher
-from fidelio.surfaces.web.rendering import Renderer, describe_distance, show_foreign
+from fidelio.surfaces.web.rendering import STATIC_FILES, Renderer, describe_distance, show_foreign
 from fidelio.surfaces.web.timeline import describe_event
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
@@ -209,3 +212,24 @@ async def test_every_stored_event_can_be_described(site: Site, agent: WaitingAge
 def test_a_missing_value_is_an_error_and_not_an_empty_place() -> None:
     with pytest.raises(Exception, match="is undefined"):
         Renderer().render("request.html", {})
+
+
+@proves("web.vendored")
+def test_the_files_of_other_projects_are_those_of_the_table() -> None:
+    table = read_vendored("README.md").decode()
+    listed = {name: (version, digest) for name, version, digest in _VENDORED.findall(table)}
+    vendored = {name.removeprefix("vendor/") for name in STATIC_FILES if name.startswith("vendor/")}
+
+    assert set(listed) == vendored
+    for name, (version, digest) in listed.items():
+        content = read_vendored(name)
+        assert hashlib.sha256(content).hexdigest() == digest
+        assert version
+    assert f'version="{listed["htmx.min.js"][0]}"'.encode() in read_vendored("htmx.min.js")
+
+
+_VENDORED = re.compile(r"^\| `([^`]+)` \| [^|]+ \| ([^| ]+) \| [^|]+ \| `([0-9a-f]{64})` \|$", re.MULTILINE)
+
+
+def read_vendored(name: str) -> bytes:
+    return files("fidelio.surfaces.web").joinpath("static", "vendor", name).read_bytes()

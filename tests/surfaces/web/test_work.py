@@ -17,7 +17,7 @@ from fidelio.runtime.bootstrap.files import render_text
 from fidelio.runtime.resources.memory_file import MEMORY_FILES, write_section
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.service import NewAgentSession
-from fidelio.surfaces.web.charts import draw_lanes, draw_usage, list_samples, list_segments
+from fidelio.surfaces.web.charts import draw_states, draw_usage, list_samples, list_segments
 from fidelio.surfaces.web.timeline import list_entries
 from fidelio.surfaces.web.work import split_files
 from tests.support import proves
@@ -83,7 +83,7 @@ async def test_the_width_of_a_lane_is_duration_and_its_class_the_state(site: Sit
         ("working", 10),
         ("idle", 20),
     ]
-    drawn = str(draw_lanes([("lane", segments)]))
+    drawn = str(draw_states([("lane", segments)]))
     assert drawn.count("<rect") == 4
     assert 'class="waiting" x="102.86" y="4" width="308.57"' in drawn
     assert "lane00000001" in await read(site, "/sessions/lanes")

@@ -163,15 +163,15 @@ async def read_diff(worktree: Worktree) -> str:
     Raises `ExecutorFailure` if the worktree was deleted. Nothing is changed, also not the index.
     """
     plain = ("--no-ext-diff", "--no-textconv", "--no-color")
-    parts = [await _run_git(worktree.path, "diff", *plain, worktree.base)]
+    texts = [await _run_git(worktree.path, "diff", *plain, worktree.base)]
     listed = await _run_git(worktree.path, "ls-files", "--others", "--exclude-standard", "-z")
     for name in filter(None, listed.split("\0")[:_CHANGED_FILES]):
         # Exit code 1 says that the files differ.
         _, text = await _git(worktree.path, "diff", *plain, "--no-index", "--", "/dev/null", name)
-        parts.append(text)
-        if sum(map(len, parts)) > MOST_DIFF:
+        texts.append(text)
+        if sum(map(len, texts)) > MOST_DIFF:
             break
-    return "\n".join(filter(None, parts))[:MOST_DIFF]
+    return "\n".join(filter(None, texts))[:MOST_DIFF]
 
 
 async def remove(project: str, worktree: Worktree) -> bool:

@@ -1,4 +1,4 @@
-"""Charts of sessions, laid out on the server: lanes of states over time, and usage over time. Pure.
+"""Charts of sessions, laid out on the server: states over time, and usage over time. Pure.
 
 The pictures are SVG without styles of their own; the colours come from the stylesheet of the page. Every picture says in words
 what it shows.
@@ -37,7 +37,7 @@ STATES: Mapping[str, str] = {
 _OVER = frozenset({"completed", "cancelled", "terminated", "failed", "lost", "stopped"})
 
 
-class Segment(msgspec.Struct, frozen=True):
+class StatePeriod(msgspec.Struct, frozen=True):
     """A part of a lane: a session was in a state from `start` to `end`."""
 
     state: str
@@ -54,16 +54,18 @@ class Sample(msgspec.Struct, frozen=True):
     context: int = 0
 
 
-def list_segments(session: Session, events: Iterable[Event], now: int) -> tuple[Segment, ...]:
-    """The states of a session over time. The last one lasts until now, or until the last change if the session is over."""
-    changes = [(session.created_at, "idle"), *((event.time, _find_state(event)) for event in events if event.type in STATES)]
+def list_segments(session: Session, events: Iterable[Event], now: int) -> tuple[StatePeriod, ...]:
+    """The states of a session over time. The last state lasts until now, or until the last change if the session is over."""
+    found = [(event.time, _find_state(event)) for event in events if event.type in STATES]
+    # A session that was imported has events from before it was created here.
+    changes = [(min([session.created_at, *(time for time, _ in found)]), "idle"), *found]
     end = session.updated_at if session.status in _OVER else now
-    segments = list[Segment]()
+    segments = list[StatePeriod]()
     for (start, state), following in zip(changes, [*(time for time, _ in changes[1:]), max(end, changes[-1][0])], strict=True):
         if segments and segments[-1].state == state:
-            segments[-1] = Segment(state, segments[-1].start, following)
+            segments[-1] = StatePeriod(state, segments[-1].start, following)
         elif following > start:
-            segments.append(Segment(state, start, following))
+            segments.append(StatePeriod(state, start, following))
     return tuple(segments)
 
 
@@ -75,21 +77,21 @@ def _find_state(event: Event) -> str:
     return STATES[event.type]
 
 
-def draw_lanes(lanes: Sequence[tuple[str, Sequence[Segment]]]) -> Markup:
-    """Lanes over a common time: the width of a part is its duration, its class its state."""
-    segments = [segment for _, lane in lanes for segment in lane]
+def draw_states(charted: Sequence[tuple[str, Sequence[StatePeriod]]]) -> Markup:
+    """Rows over a common time: the width of a part is its duration, its class its state."""
+    segments = [segment for _, lane in charted for segment in lane]
     if not segments:
         return Markup("")
     first, last = min(segment.start for segment in segments), max(segment.end for segment in segments)
     scale = WIDTH / max(1, last - first)
-    rows = [_draw_lane(number, title, lane, first, scale) for number, (title, lane) in enumerate(lanes)]
-    height = LANE * len(lanes)
-    head = Markup('<svg class="lanes" role="img" aria-label="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">')
-    label = f"States of {len(lanes)} sessions from {format_iso(first)} to {format_iso(last)}"
-    return head.format(label, WIDTH, height) + Markup("").join(rows) + Markup("</svg>")
+    rows = [_draw_lane(number, title, lane, first, scale) for number, (title, lane) in enumerate(charted)]
+    height = LANE * len(charted)
+    head = Markup('<svg class="lanes" role="img" aria-label="{}" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">')
+    label = f"States of {len(charted)} sessions from {format_iso(first)} to {format_iso(last)}"
+    return head.format(label, height, WIDTH, height) + Markup("").join(rows) + Markup("</svg>")
 
 
-def _draw_lane(number: int, title: str, lane: Sequence[Segment], first: int, scale: float) -> Markup:
+def _draw_lane(number: int, title: str, lane: Sequence[StatePeriod], first: int, scale: float) -> Markup:
     rect = Markup('<rect class="{}" x="{:.2f}" y="{}" width="{:.2f}" height="{}"><title>{}</title></rect>')
     return Markup("").join(
         rect.format(

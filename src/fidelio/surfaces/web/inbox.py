@@ -1,4 +1,4 @@
-"""The inbox: what waits for a person, filtered and in pages, and the forms that answer one question or several."""
+"""The inbox: what waits for a person, filtered and in pages, and the forms that answer them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class AnswerResult(msgspec.Struct, frozen=True):
 
 
 async def _answer_several(request: PageRequest) -> Result:
-    """Allow or deny the picked permissions, each by itself: one that is too late does not stop the others."""
+    """Allow or deny the picked permissions, each by itself: what is too late does not stop the others."""
     person, decision = await request.require_person(), request.fields.get("decision", "")
     picked = [name.removeprefix("pick-") for name in request.fields if name.startswith("pick-")]
     if decision not in _DECISIONS or not picked:

@@ -80,11 +80,9 @@ class Watcher:
             async with self._changed:
                 self._position = position
                 self._changed.notify_all()
-            newest = await records.wait(after=position, timeout=WAIT_SECONDS)
-            if newest > position:
-                # Commits that follow at once are shown together.
-                await asyncio.sleep(QUIET_SECONDS)
-            position = newest
+            # The first commit after a pause is shown at once; those that follow it closely are shown together.
+            await asyncio.sleep(QUIET_SECONDS)
+            position = await records.wait(after=position, timeout=WAIT_SECONDS)
 
 
 def _render(position: int) -> bytes:

@@ -48,6 +48,7 @@ _STATUS: tuple[tuple[type[FidelioError], HTTPStatus], ...] = (
     (RequestClosed, HTTPStatus.CONFLICT),
     (PersonNeeded, HTTPStatus.FORBIDDEN),
     (BadQuery, HTTPStatus.BAD_REQUEST),
+    # A cursor of another list, or a value that nobody can store: both came from the browser.
     (BadRecord, HTTPStatus.BAD_REQUEST),
     (LedgerBusy, HTTPStatus.SERVICE_UNAVAILABLE),
     (LedgerError, HTTPStatus.INTERNAL_SERVER_ERROR),

@@ -78,7 +78,7 @@ class RequestView(msgspec.Struct, frozen=True):
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """The change of a file that is asked for, as lines of a unified diff."""
+        """The change of a file that would be allowed, as lines of a unified diff."""
         arguments = self._call_arguments
         old, new = arguments.get("old_string", ""), arguments.get("new_string", arguments.get("content"))
         if self.request.kind != PERMISSION or not isinstance(old, str) or not isinstance(new, str):

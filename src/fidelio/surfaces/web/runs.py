@@ -33,7 +33,7 @@ class StepView(msgspec.Struct, frozen=True):
     output: str
 
 
-class WayView(msgspec.Struct, frozen=True):
+class TransitionView(msgspec.Struct, frozen=True):
     """A transition from the current activity. `reason` says why it is closed."""
 
     to: str
@@ -56,7 +56,7 @@ class RunView(msgspec.Struct, frozen=True):
 
     activity: str
     steps: tuple[StepView, ...]
-    ways: tuple[WayView, ...]
+    transitions: tuple[TransitionView, ...]
     loops: tuple[str, ...]
     fidelity: str
 
@@ -78,7 +78,7 @@ def _view_run(state: CurrentState, events: Sequence[Event]) -> RunView:
         f"{loop.name or loop.id}: {loop.iteration}" + (f" of {loop.total}" if loop.total else "") for loop in position.loops
     )
     steps = tuple(_view_steps(activity, done, position.step, outputs)) if activity is not None else ()
-    return RunView(record.activity, steps, tuple(_view_ways(state)), loops, record.fidelity)
+    return RunView(record.activity, steps, tuple(_view_transitions(state)), loops, record.fidelity)
 
 
 def _view_steps(activity: Activity, done: frozenset[str], next_step: str, outputs: Mapping[str, str]) -> Iterator[StepView]:
@@ -99,12 +99,12 @@ def _find_outputs(events: Sequence[Event], activity: str) -> dict[str, str]:
     return outputs
 
 
-def _view_ways(state: CurrentState) -> Iterator[WayView]:
+def _view_transitions(state: CurrentState) -> Iterator[TransitionView]:
     """The transitions as the engine offers them: open, or closed with the reason."""
     candidates = {candidate.to: candidate for candidate in reversed(state.transitions)}
     for move in _list_transition_moves(state):
         found = candidates.get(move.target)
-        yield WayView(
+        yield TransitionView(
             to=move.target,
             is_open=not move.reason,
             condition=found.condition if found else "",

@@ -18,7 +18,7 @@ from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.views import run_json
-from fidelio.surfaces.web.charts import STATES, draw_lanes, draw_usage, list_samples, list_segments
+from fidelio.surfaces.web.charts import STATES, draw_states, draw_usage, list_samples, list_segments
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import RequestView, view_request
 from fidelio.surfaces.web.runs import load_run, load_workers
@@ -29,8 +29,8 @@ from fidelio.surfaces.web.workflows import draw_session, find_activity
 
 PAGE, NEWEST = 50, 60
 KINDS: Mapping[str, SessionKind] = {"workflow": "workflow", "agent": "agent", "runtime": "runtime"}
-# Sessions and events on the page of lanes, events in which usage is looked for, and the deepest level of the tree.
-LANES, LANE_EVENTS, USAGE_EVENTS, DEEPEST = 40, 500, 2_000, 4
+# Sessions and events on the page of states over time, events in which usage is looked for, and the deepest level of the tree.
+CHARTED, LANE_EVENTS, USAGE_EVENTS, DEEPEST = 40, 500, 2_000, 4
 USAGE_TYPES = ("run.used", "span.model_request_end")
 STORES = ("runtime-store:", "runtime-object:")
 
@@ -119,17 +119,17 @@ def arrange_tree(sessions: Sequence[Session]) -> list[tuple[SessionView, int]]:
     return rows
 
 
-async def _show_lanes(request: PageRequest) -> Result:
+async def _show_states(request: PageRequest) -> Result:
     """The newest sessions over time."""
     records = await request.services.records()
-    rows = arrange_tree((await records.sessions(limit=LANES)).items)
+    rows = arrange_tree((await records.sessions(limit=CHARTED)).items)
     now, types = now_ms(), tuple(STATES)
-    lanes = []
+    periods = []
     for view, _ in rows:
         session = view.session
         events = await records.events(session.id, after=max(0, session.last_seq - LANE_EVENTS), types=types, limit=LANE_EVENTS)
-        lanes.append((view.title, list_segments(session, events, now)))
-    return PageContent("lanes.html", {"rows": rows, "lanes": draw_lanes(lanes)})
+        periods.append((view.title, list_segments(session, events, now)))
+    return PageContent("lanes.html", {"rows": rows, "lanes": draw_states(periods)})
 
 
 async def _draw_usage(request: PageRequest, session: Session) -> Markup:
@@ -278,7 +278,7 @@ def _read_number(text: str) -> int:
 _SESSION = "/sessions/{session}"
 ROUTES = (
     PageRoute(path="/sessions", show=_list_sessions),
-    PageRoute(path="/sessions/lanes", show=_show_lanes),
+    PageRoute(path="/sessions/lanes", show=_show_states),
     PageRoute(path=_SESSION, show=_show_session),
     PageRoute(path=f"{_SESSION}/proof", show=_show_proof),
     PageRoute(path=f"{_SESSION}/file", show=_share),

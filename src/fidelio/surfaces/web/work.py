@@ -35,7 +35,7 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True):
-    """What a runtime agent is to reach, and what will wake it."""
+    """The outcomes of a runtime agent, and what will wake it."""
 
     outcomes: tuple[Outcome, ...] = ()
     queued: Sequence[Mapping[str, Any]] = ()
@@ -74,22 +74,22 @@ async def _read_changes(request: PageRequest, session: Session) -> str:
 
 
 def split_files(lines: Sequence[str]) -> list[ChangedFile]:
-    """The parts of a diff, a file each.
+    """Split a diff by files.
 
     A line of a file may look like the header of another file, so headers are looked for only where no hunk has lines left.
     """
-    parts, left, is_open = list[list[str]](), (0, 0), False
+    files, left, is_open = list[list[str]](), (0, 0), False
     for line in lines:
         if left > (0, 0):
             left = _count_line(left, line)
         elif header := _HUNK.match(line):
             left, is_open = (int(header[1] or 1), int(header[2] or 1)), False
-        elif not parts or line.startswith(_HEADERS) or (line.startswith("--- ") and not is_open):
-            parts.append([])
+        elif not files or line.startswith(_HEADERS) or (line.startswith("--- ") and not is_open):
+            files.append([])
             is_open = line.startswith("diff --git ")
-        parts = parts or [[]]
-        parts[-1].append(line)
-    return [ChangedFile(_find_name(part), tuple(part)) for part in parts]
+        files = files or [[]]
+        files[-1].append(line)
+    return [ChangedFile(_find_name(part), tuple(part)) for part in files]
 
 
 def _count_line(left: tuple[int, int], line: str) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def _find_name(part: Sequence[str]) -> str:
 
 
 async def _show_memory(request: PageRequest) -> Result:
-    """The shared memory of the agent: its newest versions, and how each differs from the one before."""
+    """The shared memory of the agent: its newest versions, and how each differs from its predecessor."""
     session = await (await request.services.records()).find(request.path("session"))
     if session.kind != "runtime" or not session.record.get("agent"):
         raise UsageProblem(f"Session {session.id} has no memory.", remedy="Agents of the runtime have one.")

@@ -29,7 +29,7 @@ _TEXTS = frozenset({".yaml", ".yml", ".toon", ".md", ".json"})
 _MOST_FILES, _LONGEST_FILE = 100, 256 * 1024
 
 
-class ActivityText(msgspec.Struct, frozen=True):
+class ActivityEntry(msgspec.Struct, frozen=True):
     """An activity with the text of its definition."""
 
     id: str
@@ -60,10 +60,10 @@ async def _show_workflow(request: PageRequest) -> Result:
     return PageContent("workflow.html", {**values, "entry": entry, "drawing": draw_workflow(library, name)})
 
 
-def _list_activities(library: Library, name: str) -> list[ActivityText]:
+def _list_activities(library: Library, name: str) -> list[ActivityEntry]:
     """The definition of each activity, as the file has it."""
     activities = library.workflow(name).activities
-    return [ActivityText(each.id, each.name, library.source("activity", each.id, workflow=name).toon) for each in activities]
+    return [ActivityEntry(each.id, each.name, library.source("activity", each.id, workflow=name).toon) for each in activities]
 
 
 def draw_workflow(library: Library, workflow: str) -> Markup:
@@ -85,7 +85,7 @@ def find_activity(record: Mapping[str, Any]) -> str:
     return str((record.get("here") or {}).get("activity", ""))
 
 
-class SourceLine(msgspec.Struct, frozen=True):
+class ListedLine(msgspec.Struct, frozen=True):
     """A line of a file with what lint found in it."""
 
     number: int
@@ -93,16 +93,16 @@ class SourceLine(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-class SourceFile(msgspec.Struct, frozen=True):
+class ListedFile(msgspec.Struct, frozen=True):
     """A file of a workflow. `findings` are those of the whole file."""
 
     name: str
-    lines: tuple[SourceLine, ...]
+    lines: tuple[ListedLine, ...]
     findings: tuple[Finding, ...]
 
 
 async def _show_source(request: PageRequest) -> Result:
-    """The files of a workflow, with the findings of lint beside the lines that they belong to."""
+    """The files of a workflow, each line with its findings of lint."""
     library, name = await request.services.application.library(), request.path("workflow")
     path, title = library.path(name), library.entry(name).title
     files = await asyncio.to_thread(_read_sources, library, path)
@@ -110,7 +110,7 @@ async def _show_source(request: PageRequest) -> Result:
     return PageContent("source.html", {"workflow": name, "title": title, "files": files, "count": count})
 
 
-def _read_sources(library: Library, path: Path) -> list[SourceFile]:
+def _read_sources(library: Library, path: Path) -> list[ListedFile]:
     findings = defaultdict[Path, list[Finding]](list)
     for finding in lint(library):
         findings[Path(finding.file)].append(finding)
@@ -120,12 +120,12 @@ def _read_sources(library: Library, path: Path) -> list[SourceFile]:
     return [_read_source(each, path, findings[each]) for each in files[:_MOST_FILES]]
 
 
-def _read_source(file: Path, directory: Path, findings: list[Finding]) -> SourceFile:
+def _read_source(file: Path, directory: Path, findings: list[Finding]) -> ListedFile:
     texts = file.read_text("utf-8", "replace").split("\n")
     by_line = {number: tuple(each for each in findings if each.line == number) for number in {each.line for each in findings}}
-    lines = tuple(SourceLine(number, text, by_line.get(number, ())) for number, text in enumerate(texts, 1))
+    lines = tuple(ListedLine(number, text, by_line.get(number, ())) for number, text in enumerate(texts, 1))
     name = file.name if file == directory else str(file.relative_to(directory))
-    return SourceFile(name, lines, tuple(each for each in findings if not 1 <= each.line <= len(texts)))
+    return ListedFile(name, lines, tuple(each for each in findings if not 1 <= each.line <= len(texts)))
 
 
 async def _run_workflow(request: PageRequest) -> Result:

@@ -28,7 +28,6 @@
     a: () => press(["allow", "yes", "approve"]),
     d: () => press(["deny", "no", "refuse"]),
     x: () => chosen()?.querySelector("[data-pick]")?.click(),
-    Enter: () => chosen()?.matches("a") && chosen().click(),
     "?": () => document.getElementById("keys")?.showModal(),
     "/": () => {
       const field = document.querySelector("input[type=search]");
