@@ -136,7 +136,10 @@
   });
   document.addEventListener("keydown", (event) => {
     const node = event.target.closest?.("[data-node].activity");
-    if (node && event.key === "Enter") follow(node);
+    if (!node || event.key !== "Enter") return;
+    // Else the key would close the definition again, which has the focus by then.
+    event.preventDefault();
+    follow(node);
   });
   let dragging = null;
   let dragged = false;
