@@ -23,7 +23,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
-from tests.surfaces.screens.terminal import Terminal, run_in_terminal
+from tests.surfaces.screens.terminal import DrawnTerminal, run_in_terminal
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 COLUMNS = 80
@@ -118,7 +118,7 @@ def _prepare(place: Path) -> RunSetup:
     return setup
 
 
-def _save(terminal: Terminal, file: Path, title: str) -> None:
+def _save(terminal: DrawnTerminal, file: Path, title: str) -> None:
     file.write_text(draw(terminal.screen, title) + "\n", "utf-8")
 
 

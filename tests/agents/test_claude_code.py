@@ -44,7 +44,7 @@ def report_of(fidelio: Fidelio) -> dict[str, Any]:
 
 
 def calls_of(fidelio: Fidelio, session: str) -> list[str]:
-    calls = json.loads(fidelio("trace", session, "--json").stdout)["events"]
+    calls = json.loads(fidelio("trace", session, "--json").stdout)["items"]
     return [call["name"] if call["s"] == "ok" else f"{call['name']} refused" for call in calls]
 
 

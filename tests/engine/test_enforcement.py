@@ -144,7 +144,7 @@ def test_a_report_against_an_answer_is_on_record_and_changes_nothing() -> None:
     record = at("a", yielded("where"), answered("leave", setVariable={"ok": False}))
     score = LEADING.model_copy(update={"answered_by": "person"})
 
-    (draft,) = draft_report(score, record, {"ok": True, "more": 1}, "w")
+    (draft,) = draft_report(score, record, {"ok": True, "more": 1}, "agent:w")
     assert draft.body == {"variables": {"more": 1}, "by": "agent:w", "not_taken": {"ok": True}}
     after = fold_drafts(record, [draft], NOW)
     assert after.variables == {"ok": False, "more": 1}

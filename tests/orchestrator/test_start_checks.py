@@ -143,7 +143,7 @@ async def test_a_worker_that_cannot_use_the_workflow_tools_is_reported_before_th
     harness.blueprints.add("worker")
     workers = Workers(harness.service(), McpServer(command="fidelio", args=("mcp",)))
 
-    with pytest.raises(BlueprintNotFound, match=r"does not fit its executor actor: It uses no tools\."):
+    with pytest.raises(ExecutorUnavailable, match="the executor actor gives its agents no MCP servers"):
         await workers.check("worker", str(harness.project))
 
 

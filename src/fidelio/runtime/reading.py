@@ -5,7 +5,7 @@ A page of events stays small because a long text is only referred to. Whoever sh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from fidelio.ledger import Ledger
 from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.long_text import load_text
-from fidelio.ledger.model import Event, Session
+from fidelio.ledger.model import Event, Page, Session
 from fidelio.ledger.unit_of_work import LoadedSession
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.sessions import session_namespace
@@ -23,6 +23,39 @@ _PAGE = 100
 # Keys of bodies whose value is a stored text; the text of the first two is JSON.
 _JSON_TEXTS = ("input", "result")
 _TEXTS = ("text", "summary_text")
+
+
+class SessionLog:
+    """The stored sessions and events, for surfaces: reading only."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._ledger = context.ledger
+
+    async def session(self, session: str) -> Session:
+        return await self._ledger.session(session)
+
+    async def find_named(self, name: str, project: str) -> Session:
+        """The session with this name in a project. Raises `SessionNotFound`."""
+        return await self._ledger.session_by_name(name, namespace=session_namespace(project))
+
+    async def sessions(self, project: str, *, cursor: str | None, limit: int, oldest_first: bool = False) -> Page[Session]:
+        """A page of the sessions of a project."""
+        namespace = session_namespace(project)
+        return await self._ledger.sessions(
+            kind="runtime", namespace=namespace, cursor=cursor, limit=limit, oldest_first=oldest_first
+        )
+
+    async def events(self, session: str, *, after: int = 0, types: Sequence[str] = (), limit: int = 1000) -> tuple[Event, ...]:
+        """The events of a session behind a number, in order."""
+        return await self._ledger.events(session, after=after, types=types, limit=limit)
+
+    def follow(self, *, after: int) -> AsyncIterator[Event]:
+        """Yield the events of all sessions as they are appended; never ends."""
+        return self._ledger.follow(after=after)
+
+    async def wait(self, *, after: int, timeout: float) -> int:
+        """The newest position as soon as it exceeds `after`, at the latest after `timeout` seconds."""
+        return await self._ledger.wait(after=after, timeout=timeout)
 
 
 async def list_sessions(

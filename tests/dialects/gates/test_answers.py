@@ -150,7 +150,7 @@ async def test_pending_checkpoints_are_listed_and_answered_on_the_command_line(m
         again = await play("next_activity", session_token=entered.token, activity_id="tune")
         read = await play("get_checkpoint", session_token=entered.token, activity_id="tune", checkpoint_id="how")
 
-    assert {one["id"] for one in json.loads(listed)["requests"]} == set(requests.values())
+    assert {one["id"] for one in json.loads(listed)["items"]} == set(requests.values())
     assert pending(again) == ["encore", "cold"]
     assert (read.json["answer"]["option_id"], read.json["answer"]["channel"]) == ("piano", "cli")
 

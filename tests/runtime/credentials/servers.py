@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from tests.runtime.servers.program import SCHEMA
 from tests.runtime.servers.test_http import reply
 
-Form = dict[str, str]
+Fields = dict[str, str]
 
 
 class OAuthServer:
@@ -25,7 +25,7 @@ class OAuthServer:
         self.lifetime: float | None = 3600
         self.base = ""
         self.used: list[str] = []
-        self.forms: list[tuple[Form, str]] = []
+        self.forms: list[tuple[Fields, str]] = []
         self._last_method = ""
 
     def revoke_after(self, method: str) -> None:
@@ -49,7 +49,7 @@ class OAuthServer:
         finally:
             writer.close()
 
-    async def _give_token(self, form: Form, headers: dict[str, str], writer: asyncio.StreamWriter) -> None:
+    async def _give_token(self, form: Fields, headers: dict[str, str], writer: asyncio.StreamWriter) -> None:
         self.forms.append((form, headers.get("authorization", "")))
         number = len(self.forms)
         if self.mode == "refuses":

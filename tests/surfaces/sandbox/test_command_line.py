@@ -216,7 +216,7 @@ def test_stores_are_verified_but_do_not_fill_the_pages_of_the_list(fidelio: RunF
     everything = json.loads(fidelio("sessions", "--all", "--json").stdout)["items"]
     verified = json.loads(fidelio("verify", "--all", "--json").stdout)
 
-    assert [entry["about"] for entry in (*first["sessions"], *second["sessions"])] == ["three", "two", "one"]
+    assert [entry["about"] for entry in (*first["items"], *second["items"])] == ["three", "two", "one"]
     assert len(everything) > 3
     assert len(verified["sessions"]) == len(everything)
 

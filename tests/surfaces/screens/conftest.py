@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conductor.run_setup import RunSetup, activity, report, write_workflow
-from tests.surfaces.screens.terminal import Terminal, run_in_terminal
+from tests.surfaces.screens.terminal import DrawnTerminal, run_in_terminal
 
-AtTerminal = Callable[..., AbstractAsyncContextManager[Terminal]]
+AtTerminal = Callable[..., AbstractAsyncContextManager[DrawnTerminal]]
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ _START = (
 )
 
 
-class Terminal:
+class DrawnTerminal:
     """The screen of a command, and its keyboard."""
 
     def __init__(self, columns: int, rows: int) -> None:
@@ -99,9 +99,9 @@ class Terminal:
 @asynccontextmanager
 async def run_in_terminal(
     *arguments: str, environ: Mapping[str, str], directory: Path, columns: int = 80, rows: int = 40
-) -> AsyncIterator[Terminal]:
+) -> AsyncIterator[DrawnTerminal]:
     """Run `fidelio` with these arguments at a terminal of this size."""
-    terminal = Terminal(columns, rows)
+    terminal = DrawnTerminal(columns, rows)
     env = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = [sys.executable, "-c", _START, "-m", "fidelio", *arguments]
     terminal.process = subprocess.Popen(  # noqa: ASYNC220  # starting a process takes no time worth a thread

@@ -50,6 +50,11 @@ class ParsedDocument:
             return self.raw.decode()
         return encode_toon(self.data)
 
+    def check_front_matter(self) -> None:
+        """Raise `UnreadableDefinition` if the front matter of a Markdown file is not YAML."""
+        if self.format == "markdown":
+            _load_reader(self.format).check_front_matter(self.text, self.name)
+
     def at(self, path: Path) -> Position:
         """The position of `path`, or of the nearest enclosing path with a known position."""
         for length in range(len(path), 0, -1):
@@ -111,6 +116,7 @@ class _Reader(Protocol):
 
     def parse(self, text: str, name: str) -> Any: ...
     def locate(self, text: str) -> Positions: ...
+    def check_front_matter(self, text: str, name: str) -> None: ...
 
 
 def _load_reader(kind: Format) -> _Reader:

@@ -51,6 +51,12 @@ def find_suspicious_lines(text: str, name: str) -> Iterator[Finding]:
             yield warning(name, "front-matter", sentence, found.remedy, at=(found.line + 1, found.column))
 
 
+def check_front_matter(text: str, name: str) -> None:
+    """Raise `UnreadableDefinition` for front matter that is not YAML, where a page is nothing without it."""
+    if (front := _match_front_matter(text)) is not None:
+        parse_yaml(front.group(1), name)
+
+
 def locate(text: str) -> Positions:
     front = _match_front_matter(text)
     try:

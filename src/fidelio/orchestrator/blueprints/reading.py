@@ -51,6 +51,7 @@ def read_folder(files: Files, folder: str, name: str) -> Blueprint:
 def read_page(files: Files, path: str, name: str) -> Blueprint:
     file = files.read(path)
     document = file.document()
+    document.check_front_matter()
     front, body = document.data["front"], document.data["body"]
     if not front:
         remedy = "Begin with a line `---`, then `name:` and `description:`, then another `---`, then the system prompt."

@@ -102,9 +102,11 @@ def _read_front(files: Mapping[str, bytes], folder: str) -> tuple[str, str]:
     if len(raw) > MAX_BYTES:
         raise UsageProblem(f"{FILE} has more than {MAX_BYTES:,} bytes.", remedy="Move names of it into files beside it.")
     try:
-        data = read_bytes(raw, FILE).data
+        document = read_bytes(raw, FILE)
+        document.check_front_matter()
     except UnreadableDefinition as error:
         raise UsageProblem(f"{FILE} cannot be read: {error.findings[0].sentence}") from error
+    data = document.data
     front = data.get("front") if isinstance(data, dict) else None
     if not isinstance(front, dict) or not front:
         raise UsageProblem(f"{FILE} has no front matter.", remedy="Begin it with --- and the keys name and description.")

@@ -129,10 +129,11 @@ def _read_skill(root: SkillRoot, path: str, real: str, memo: Memo) -> AgentSkill
     raw = read_file(real, memo)
     try:
         # The name decides about the format; the path must not be in an error.
-        data = read_bytes(raw, os.path.basename(path)).data  # noqa: PTH119  # as text
+        document = read_bytes(raw, os.path.basename(path))  # noqa: PTH119  # as text
+        document.check_front_matter()
     except UnreadableDefinition as error:
         raise UnusableSkill(error.findings[0].sentence) from error
-    front, body = _split(data)
+    front, body = _split(document.data)
     if is_blank(body):
         raise UnusableSkill("The file is empty.")
     lines = _find_lines(body)

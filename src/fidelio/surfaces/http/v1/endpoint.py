@@ -107,7 +107,7 @@ class ApiRequest:
     def query(self, name: str, default: str = "") -> str:
         return self.raw.query_params.get(name, default)
 
-    def queries(self, name: str) -> tuple[str, ...]:
+    def query_values(self, name: str) -> tuple[str, ...]:
         """The values of a repeated parameter, such as `types[]`."""
         return tuple(self.raw.query_params.getlist(name))
 

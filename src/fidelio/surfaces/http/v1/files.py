@@ -83,7 +83,7 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
 
 
 def _read_ids(request: ApiRequest) -> tuple[str, ...]:
-    ids = tuple(dict.fromkeys((*request.queries("ids"), *request.queries("ids[]"))))
+    ids = tuple(dict.fromkeys((*request.query_values("ids"), *request.query_values("ids[]"))))
     if ids and (request.query("page") or request.query("limit")):
         raise ApiProblem("ids: it cannot be combined with page or limit.")
     if len(ids) > MAX_IDS:

@@ -30,7 +30,7 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
 
 
 def _read_statuses(request: ApiRequest) -> frozenset[str]:
-    statuses = frozenset((*request.queries("statuses[]"), *request.queries("statuses")))
+    statuses = frozenset((*request.query_values("statuses[]"), *request.query_values("statuses")))
     if unknown := sorted(statuses - set(_STATUSES)):
         raise ApiProblem(f"statuses: {unknown[0]!r:.80} is not a status. Use one of {', '.join(_STATUSES)}.")
     return statuses

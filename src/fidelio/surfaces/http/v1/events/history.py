@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.reading import list_descendants, load_whole_body, measure_texts
+from fidelio.runtime.reading import SessionLog, list_descendants, load_whole_body, measure_texts
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.events.rendering import WireView, list_stored_types, render, render_own, render_posted
@@ -80,6 +80,7 @@ class WireHistory:
 
     def __init__(self, context: RuntimeContext, session: str, selection: TypeSelection, hide: Hide) -> None:
         self._context, self.session, self._selection, self._hide = context, session, selection, hide
+        self._log = SessionLog(context)
         self._sources: list[_Source] = []
         self._is_child = False
         # Whether the last read has ended early, because its events are large.
@@ -105,7 +106,7 @@ class WireHistory:
 
     async def seek_end(self) -> int:
         """Go behind the newest event; returns its position."""
-        newest = await self._context.ledger.wait(after=0, timeout=0)
+        newest = await self._log.wait(after=0, timeout=0)
         await self.seek(newest)
         return newest
 
@@ -122,15 +123,15 @@ class WireHistory:
         """A call of a child is shown where it begins to ask."""
         if not source.is_posted or found.type != e.TOOL_USE:
             return found.position
-        requested = await self._context.ledger.events(source.session, after=found.seq, types=(e.APPROVAL_REQUESTED,))
+        requested = await self._log.events(source.session, after=found.seq, types=(e.APPROVAL_REQUESTED,))
         return next((event.position for event in requested if event.body.get("tool_use_id") == found.id), found.position)
 
     async def _find(self, source: _Source, matches: Callable[[Event], bool]) -> Event | None:
         """The newest event that matches: who resumes has usually seen almost everything."""
-        upper = (await self._context.ledger.session(source.session)).last_seq
+        upper = (await self._log.session(source.session)).last_seq
         while upper > 0:
             lower = max(0, upper - WINDOW)
-            page = await self._context.ledger.events(source.session, after=lower, limit=upper - lower)
+            page = await self._log.events(source.session, after=lower, limit=upper - lower)
             found = next((event for event in reversed(page) if matches(event)), None)
             if found is not None:
                 return found
@@ -140,7 +141,7 @@ class WireHistory:
 
     async def read(self, limit: int) -> list[Shown]:
         """The next events, at most `limit`; empty if there are none at the moment, or none that were selected."""
-        newest = await self._context.ledger.wait(after=0, timeout=0)
+        newest = await self._log.wait(after=0, timeout=0)
         while True:
             batch, is_end = await self._read_batch(limit, newest)
             shown = await self._render(batch)
@@ -153,9 +154,7 @@ class WireHistory:
         merged: list[tuple[_Source, Event]] = []
         horizon = newest
         for source in self._sources:
-            page = await self._context.ledger.events(
-                source.session, after=source.seq, types=self._read_types(source), limit=limit
-            )
+            page = await self._log.events(source.session, after=source.seq, types=self._read_types(source), limit=limit)
             merged += [(source, event) for event in page if event.position <= newest]
             if len(page) == limit:
                 # Beyond this position there may be events of this log that were not read.
@@ -199,13 +198,13 @@ class WireHistory:
             (source, event)
             for source in self._sources
             if source.is_posted
-            for event in await self._context.ledger.events(source.session, types=POSTED, limit=10_000)
+            for event in await self._log.events(source.session, types=POSTED, limit=10_000)
             if event.position < before
         ]
         shown: list[Shown] = []
         while upper > 1 and len(shown) < limit:
             lower = max(0, upper - 1 - WINDOW)
-            page = await self._context.ledger.events(self.session, after=lower, limit=upper - 1 - lower)
+            page = await self._log.events(self.session, after=lower, limit=upper - 1 - lower)
             first = page[0].position if lower else 0
             wanted = self._selection.stored
             own = [(self._sources[0], event) for event in page if not wanted or event.type in wanted]
@@ -255,7 +254,7 @@ class WireHistory:
         """The call of a child that waits for a person."""
         name = requested.body.get("tool_use_id")
         after = max(0, requested.seq - _CALL_WINDOW)
-        calls = await self._context.ledger.events(source.session, after=after, types=(e.TOOL_USE,), limit=_CALL_WINDOW)
+        calls = await self._log.events(source.session, after=after, types=(e.TOOL_USE,), limit=_CALL_WINDOW)
         call = next((event for event in calls if event.id == name), None)
         if call is None:
             return []
@@ -268,7 +267,7 @@ class WireHistory:
         found: dict[str, int] = {}
         after = min(waiting)
         while waiting:
-            page = await self._context.ledger.events(self.session, after=after, types=(e.SPAN_STARTED,), limit=WINDOW)
+            page = await self._log.events(self.session, after=after, types=(e.SPAN_STARTED,), limit=WINDOW)
             for span in page:
                 for seq in [seq for seq, event in waiting.items() if _takes(span, event)]:
                     found[waiting.pop(seq).id] = span.time
@@ -289,9 +288,10 @@ def _takes(span: Event, event: Event) -> bool:
 
 async def find_seq(context: RuntimeContext, session: str, position: int) -> int:
     """The number of the last event of a session at or before a position; 0 if there is none."""
-    low, high = 0, (await context.ledger.session(session)).last_seq
+    log = SessionLog(context)
+    low, high = 0, (await log.session(session)).last_seq
     while low < high:
         middle = (low + high + 1) // 2
-        (event,) = await context.ledger.events(session, after=middle - 1, limit=1)
+        (event,) = await log.events(session, after=middle - 1, limit=1)
         low, high = (middle, high) if event.position <= position else (low, middle - 1)
     return low

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from fidelio.retry import restart_on_failure
+from fidelio.runtime.reading import SessionLog
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 
@@ -63,12 +64,13 @@ class StreamHub:
         self._follower = None
 
     async def _follow(self, context: RuntimeContext) -> None:
-        newest = await context.ledger.wait(after=0, timeout=0)
+        log = SessionLog(context)
+        newest = await log.wait(after=0, timeout=0)
         # What was committed before this moment, also after a failure of this task, is not followed: every stream looks once.
         for signals in self._signals.values():
             for signal in signals:
                 signal.set()
-        async for event in context.ledger.follow(after=newest):
+        async for event in log.follow(after=newest):
             for signal in self._signals.get(event.session, ()):
                 signal.set()
 

@@ -168,7 +168,7 @@ def _read_last_event(request: ApiRequest) -> tuple[str, str]:
 
 
 def _read_selection(request: ApiRequest) -> TypeSelection:
-    types = frozenset((*request.queries("types[]"), *request.queries("types")))
+    types = frozenset((*request.query_values("types[]"), *request.query_values("types")))
     unknown = sorted(type_ for type_ in types if type_ not in VENDOR_TYPES and not type_.startswith(OWN_PREFIX))
     if unknown:
         message = f"types: {unknown[0]!r:.80} is no type of event. Events of this server begin with {OWN_PREFIX}"
@@ -180,7 +180,7 @@ def _read_selection(request: ApiRequest) -> TypeSelection:
 
 
 def _read_deltas(request: ApiRequest) -> frozenset[str]:
-    deltas = frozenset((*request.queries("event_deltas[]"), *request.queries("event_deltas")))
+    deltas = frozenset((*request.query_values("event_deltas[]"), *request.query_values("event_deltas")))
     if unknown := sorted(deltas - _DELTAS):
         raise ApiProblem(f"event_deltas: {unknown[0]!r:.80} has no previews. Use one of {', '.join(sorted(_DELTAS))}.")
     return deltas

@@ -13,8 +13,9 @@ from fidelio.errors import SessionExists, SessionNotFound
 from fidelio.ledger.model import Session
 from fidelio.runtime.agents.entries import load_entry
 from fidelio.runtime.budgets import set_budget
+from fidelio.runtime.reading import SessionLog
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.sessions import NewAgentSession, configure_session, session_namespace
+from fidelio.runtime.sessions import NewAgentSession, configure_session
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1 import agents, environments
 from fidelio.surfaces.http.v1.endpoint import API_ACTOR, ApiRequest, ApiRoute
@@ -110,10 +111,10 @@ async def _find_created(request: ApiRequest, name: str, digest: str) -> dict[str
     """The session that an earlier request with the same key has created; None if there is none."""
     runtime = await request.services.runtime()
     try:
-        session = await runtime.context.ledger.session_by_name(name, namespace=session_namespace(request.project))
+        session = await SessionLog(runtime.context).find_named(name, request.project)
     except SessionNotFound:
         return None
-    (started,) = await runtime.context.ledger.events(session.id, limit=1)
+    (started,) = await SessionLog(runtime.context).events(session.id, limit=1)
     if started.body.get("content_digest") != digest:
         raise SessionExists("The key was used for another session.", remedy="Use a new Idempotency-Key for each creation.")
     return await render_session(request, await runtime.load(session.id))
@@ -255,12 +256,8 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
     runtime = await request.services.runtime()
     cursor, scanned, found = request.cursor(list_), 0, list[LoadedRuntime]()
     while True:
-        page = await runtime.context.ledger.sessions(
-            kind="runtime",
-            namespace=session_namespace(request.project),
-            cursor=cursor,
-            limit=limit - len(found),
-            oldest_first=order == "asc",
+        page = await SessionLog(runtime.context).sessions(
+            request.project, cursor=cursor, limit=limit - len(found), oldest_first=order == "asc"
         )
         cursor, scanned = page.next, scanned + len(page.items)
         found += [loaded for session in page.items if (loaded := _accept(request, session, filter_)) is not None]
@@ -288,7 +285,7 @@ def _is_past(filter_: _Filter, items: tuple[Session, ...], order: str) -> bool:
 
 
 async def _read_filter(request: ApiRequest) -> _Filter:
-    statuses = frozenset((*request.queries("statuses[]"), *request.queries("statuses")))
+    statuses = frozenset((*request.query_values("statuses[]"), *request.query_values("statuses")))
     if unknown := sorted(statuses - set(_STATUSES)):
         raise ApiProblem(f"statuses: {unknown[0]!r:.80} is not a status. Use one of {', '.join(_STATUSES)}.")
     return _Filter(
