@@ -21,6 +21,10 @@ def session(fidelio: Fidelio) -> str:
     return str(json.loads(fidelio("tour", "--json").stdout)["session"]["id"])
 
 
+# Another content of a call from which the same record follows: only an anchor shows that it was changed.
+FORGED = '{"forged":true,"aid":"tour","agent_number":1}'
+
+
 @proves("anchors.command")
 def test_an_anchor_is_written_and_agrees_with_the_ledger(fidelio: Fidelio, session: str, tmp_path: Path) -> None:
     created = fidelio("anchor", "first.json")
@@ -44,7 +48,7 @@ def test_an_anchor_is_written_and_agrees_with_the_ledger(fidelio: Fidelio, sessi
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        (lambda path, session: rewrite(path, session, 2, '{"forged":true}'), "was rewritten: the hash of its event 6"),
+        (lambda path, session: rewrite(path, session, 2, FORGED), "was rewritten: the hash of its event 6"),
         (lambda path, session: cut(path, session, 3), "lacks event 6, which was signed"),
         (remove, "is missing; it had 6 events"),
     ],

@@ -25,11 +25,14 @@ _JSON_TEXTS = ("input", "result")
 _TEXTS = ("text", "summary_text")
 
 
-class SessionLog:
+class SessionReader:
     """The stored sessions and events, for surfaces: reading only."""
 
     def __init__(self, context: RuntimeContext) -> None:
-        self._ledger = context.ledger
+        self._ledger, self._unit = context.ledger, context.unit
+
+    async def load(self, session: str) -> LoadedRuntime:
+        return await self._unit.load(session)
 
     async def session(self, session: str) -> Session:
         return await self._ledger.session(session)

@@ -102,6 +102,6 @@ def _refuse_network(session_id: str, network: Network, own: Network) -> ToolRefu
     return ToolRefused(
         f"Session {session_id} has the network {network}, which is more closed than that of this session: what it has seen "
         "is not read by a session that could send it out.",
-        remedy=Hint("A person may widen this with ", Command("runtime", "readers", session_id, "--network", own), "."),
+        remedy=Hint("A person may widen this: ", Command("runtime", "readers", session_id), f" with --network {own}."),
         reason="network_too_open",
     )

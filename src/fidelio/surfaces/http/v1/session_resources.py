@@ -33,7 +33,7 @@ MEMORY_STORE = "memory_store"
 _STORE_FIELDS = ("memory_store_id", "access", "instructions", "name", "description", "mount_path")
 NO_REPOSITORIES = (
     "github_repository is not offered: the server clones nothing. Mount a directory of this machine as the project of the "
-    "session (fidelio runtime send --mount DIR), or upload an archive as a file."
+    "session, with --mount at the command line, or upload an archive as a file."
 )
 
 

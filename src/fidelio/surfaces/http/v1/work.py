@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import JSONResponse
 
 from fidelio.clock import format_iso
-from fidelio.runtime.reading import SessionLog
+from fidelio.runtime.reading import SessionReader
 from fidelio.runtime.work.queue import NO_HEARTBEAT, StaleHeartbeat, WorkQueue, WorkStopped
 from fidelio.runtime.work.rules import MAX_TTL, MIN_TTL, RECLAIM_MS, TTL_SECONDS, SelfHostedWork
 from fidelio.surfaces.http.v1.endpoint import ApiRequest, ApiRoute
@@ -39,7 +39,7 @@ async def _poll(request: ApiRequest) -> Any:
     queue = await _open(request)
     block_ms = _number(request, "block_ms", 0, least=1, most=MAX_BLOCK_MS)
     reclaim_ms = _number(request, "reclaim_older_than_ms", RECLAIM_MS, least=0, most=MAX_RECLAIM_MS)
-    log = SessionLog((await request.services.runtime()).context)
+    log = SessionReader((await request.services.runtime()).context)
     position = await log.wait(after=0, timeout=0)
     item = await queue.poll(reclaim_ms=reclaim_ms)
     if item is None and block_ms:

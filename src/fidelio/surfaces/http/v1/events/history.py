@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
-from fidelio.runtime.reading import SessionLog, list_descendants, load_whole_body, measure_texts
+from fidelio.runtime.reading import SessionReader, list_descendants, load_whole_body, measure_texts
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.events.rendering import WireView, list_stored_types, render, render_own, render_posted
@@ -80,7 +80,7 @@ class WireHistory:
 
     def __init__(self, context: RuntimeContext, session: str, selection: TypeSelection, hide: Hide) -> None:
         self._context, self.session, self._selection, self._hide = context, session, selection, hide
-        self._log = SessionLog(context)
+        self._log = SessionReader(context)
         self._sources: list[_Source] = []
         self._is_child = False
         # Whether the last read has ended early, because its events are large.
@@ -228,7 +228,7 @@ class WireHistory:
 
     async def _show(self, source: _Source, event: Event, processed: dict[str, int]) -> Shown:
         if not source.agent:
-            source.agent = (await self._context.unit.load(source.session)).record.agent
+            source.agent = (await self._log.load(source.session)).record.agent
         view = WireView(to_thread(source.session), source.agent, self._is_child, processed, self._hide)
         found = await self._render_event(source, event, view)
         items = tuple(item for item in found if self._selection.accepts(item["type"]))
@@ -288,7 +288,7 @@ def _takes(span: Event, event: Event) -> bool:
 
 async def find_seq(context: RuntimeContext, session: str, position: int) -> int:
     """The number of the last event of a session at or before a position; 0 if there is none."""
-    log = SessionLog(context)
+    log = SessionReader(context)
     low, high = 0, (await log.session(session)).last_seq
     while low < high:
         middle = (low + high + 1) // 2

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from fidelio.retry import restart_on_failure
-from fidelio.runtime.reading import SessionLog
+from fidelio.runtime.reading import SessionReader
 from fidelio.runtime.tools.model import RuntimeContext
 from fidelio.surfaces.http.v1.errors import ApiProblem
 
@@ -64,7 +64,7 @@ class StreamHub:
         self._follower = None
 
     async def _follow(self, context: RuntimeContext) -> None:
-        log = SessionLog(context)
+        log = SessionReader(context)
         newest = await log.wait(after=0, timeout=0)
         # What was committed before this moment, also after a failure of this task, is not followed: every stream looks once.
         for signals in self._signals.values():

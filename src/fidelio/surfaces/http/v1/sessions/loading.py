@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fidelio.errors import SessionNotFound
-from fidelio.runtime.reading import SessionLog
+from fidelio.runtime.reading import SessionReader
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.tools.model import LoadedRuntime
 from fidelio.surfaces.http.v1.endpoint import ApiRequest
@@ -60,5 +60,5 @@ def is_served(request: ApiRequest, record: RuntimeRecord) -> bool:
 async def _is_below(request: ApiRequest, found: LoadedRuntime, session: LoadedRuntime) -> bool:
     runtime, parent = await request.services.runtime(), found.session.parent
     while parent is not None and parent != session.id:
-        parent = (await SessionLog(runtime.context).session(parent)).parent
+        parent = (await SessionReader(runtime.context).session(parent)).parent
     return parent is not None

@@ -13,7 +13,7 @@ from fidelio.errors import SessionExists, SessionNotFound
 from fidelio.ledger.model import Session
 from fidelio.runtime.agents.entries import load_entry
 from fidelio.runtime.budgets import set_budget
-from fidelio.runtime.reading import SessionLog
+from fidelio.runtime.reading import SessionReader
 from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.sessions import NewAgentSession, configure_session
 from fidelio.runtime.tools.model import LoadedRuntime
@@ -111,10 +111,10 @@ async def _find_created(request: ApiRequest, name: str, digest: str) -> dict[str
     """The session that an earlier request with the same key has created; None if there is none."""
     runtime = await request.services.runtime()
     try:
-        session = await SessionLog(runtime.context).find_named(name, request.project)
+        session = await SessionReader(runtime.context).find_named(name, request.project)
     except SessionNotFound:
         return None
-    (started,) = await SessionLog(runtime.context).events(session.id, limit=1)
+    (started,) = await SessionReader(runtime.context).events(session.id, limit=1)
     if started.body.get("content_digest") != digest:
         raise SessionExists("The key was used for another session.", remedy="Use a new Idempotency-Key for each creation.")
     return await render_session(request, await runtime.load(session.id))
@@ -256,7 +256,7 @@ async def _list(request: ApiRequest) -> dict[str, Any]:
     runtime = await request.services.runtime()
     cursor, scanned, found = request.cursor(list_), 0, list[LoadedRuntime]()
     while True:
-        page = await SessionLog(runtime.context).sessions(
+        page = await SessionReader(runtime.context).sessions(
             request.project, cursor=cursor, limit=limit - len(found), oldest_first=order == "asc"
         )
         cursor, scanned = page.next, scanned + len(page.items)
