@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from anthropic.types.beta.sessions import BetaManagedAgentsSessionEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.ledger.model import Event
+from fidelio.ledger.redaction import EventView
 from fidelio.runtime import events as e
+from fidelio.runtime.record import RuntimeRecord, fold
 from fidelio.surfaces.http.v1.events.history import TypeSelection
-from fidelio.surfaces.http.v1.events.rendering import WireView, list_stored_types, render, render_own, render_posted
+from fidelio.surfaces.http.v1.events.rendering import (
+    WireView,
+    list_stored_types,
+    render,
+    render_own,
+    render_posted,
+    render_usage,
+)
 from fidelio.surfaces.http.v1.events.types import OWN_PREFIX, POSTED, VENDOR_TYPES, strip_suffix, to_call, to_event_id
 from tests.support import proves
 from tests.surfaces.v1.strict import check_json
@@ -152,3 +162,15 @@ def test_an_event_of_ours_has_a_prefix_and_no_directory(stored: tuple[Event, dic
 @pytest.mark.parametrize("stored", ["toolu_abc"])
 def test_the_id_of_a_call_on_the_wire_names_the_call(stored: str) -> None:
     assert to_call(to_event_id(stored)) == to_call(stored) == stored
+
+
+@proves("v1.session")
+def test_requests_to_the_web_are_counted_in_the_usage() -> None:
+    results = [
+        {"tool_use_id": f"t{at}", "name": name} for at, name in enumerate(("web_fetch", "bash", "web_fetch", "web_search"))
+    ]
+    views = [EventView(number, e.TOOL_RESULT, 1, body) for number, body in enumerate(results, 1)]
+
+    usage = render_usage(msgspec.structs.asdict(fold(RuntimeRecord(), views).wakes.usage))
+
+    assert usage["server_tool_use"] == {"web_fetch_requests": 2, "web_search_requests": 1}

@@ -73,6 +73,8 @@ class UsageTotals(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_micros: int = 0
     requests: int = 0
     active_ms: int = 0
+    web_fetches: int = 0
+    web_searches: int = 0
 
     @property
     def tokens(self) -> int:
@@ -215,7 +217,15 @@ def _use_tool(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
 
 def _finish_call(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:
     name = event.body.get("tool_use_id") or event.body.get("custom_tool_use_id")
-    return replace(wakes, open_calls=tuple(call for call in wakes.open_calls if call.id != name))
+    rest = tuple(call for call in wakes.open_calls if call.id != name)
+    return replace(wakes, open_calls=rest, usage=_count_request(wakes.usage, event.body.get("name", "")))
+
+
+def _count_request(usage: UsageTotals, tool: str) -> UsageTotals:
+    """Count the requests to the web that tools of ours have made."""
+    if tool == "web_fetch":
+        return replace(usage, web_fetches=usage.web_fetches + 1)
+    return replace(usage, web_searches=usage.web_searches + 1) if tool == "web_search" else usage
 
 
 def _wait_for_approval(wakes: WakeRecord, event: RecordEvent) -> WakeRecord:

@@ -303,7 +303,10 @@ def render_usage(usage: Mapping[str, Any]) -> Wire:
         },
         "active_seconds": usage.get("active_ms", 0) / 1000,
         "list_cost": render_amount(usage.get("cost_micros", 0)),
-        "server_tool_use": {"web_fetch_requests": 0, "web_search_requests": 0},
+        "server_tool_use": {
+            "web_fetch_requests": usage.get("web_fetches", 0),
+            "web_search_requests": usage.get("web_searches", 0),
+        },
     }
 
 
