@@ -225,3 +225,14 @@ def test_a_second_ctrl_c_leaves_and_the_session_stays(fidelio: RunFidelio, scrip
     assert "The session stays." in done.stdout
     assert "│ Back again." in again.stdout
     assert STARTED_WORKERS, "what is left is carried out in the background"
+
+
+@proves("runtime-cli.chat-json")
+def test_with_json_every_event_of_a_chat_is_a_line(fidelio: RunFidelio) -> None:
+    done = fidelio(*DEMO, "--json", text="Write hello.\ny\n")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+
+    types = [event["type"] for event in events]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [event["seq"] for event in events] == sorted(event["seq"] for event in events)
+    assert {"user.message", "approval.requested", "request.answered", "agent.message", "session.status_idle"} <= set(types)

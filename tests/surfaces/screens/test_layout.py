@@ -203,7 +203,7 @@ def test_every_command_takes_json_except_a_conversation_and_a_protocol() -> None
         if not isinstance(command, click.Group) and not any("--json" in parameter.opts for parameter in command.params)
     }
 
-    assert without == {"chat", "mcp"}
+    assert without == {"mcp"}
 
 
 @proves("cli.json")

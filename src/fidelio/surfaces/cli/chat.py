@@ -24,6 +24,7 @@ from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
+    json_option,
     output_layout,
     quote_name,
     uses_color,
@@ -32,7 +33,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.prompting import describe_closed
 from fidelio.surfaces.cli.runtime.answers import Answers, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader
-from fidelio.surfaces.cli.runtime.live import LiveView, Screen
+from fidelio.surfaces.cli.runtime.live import JsonView, LiveView, Screen, SilentScreen
 from fidelio.surfaces.cli.runtime.targets import begin_session, find_session
 from fidelio.surfaces.cli.sandbox import real_project
 
@@ -50,8 +51,11 @@ _PROMPT = "> "
     help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
 )
 @click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
+@json_option
 @with_cli_context
-async def chat_command(cli: CliContext, agent: str, session: str | None, project: str | None, **options: Any) -> int:
+async def chat_command(
+    cli: CliContext, agent: str, session: str | None, project: str | None, as_json: bool, **options: Any
+) -> int:
     """Talk to AGENT.
 
     Each line is a message. The last session of the agent in this project is continued; --new begins another. What the agent
@@ -59,6 +63,8 @@ async def chat_command(cli: CliContext, agent: str, session: str | None, project
     stays, and work that is under way goes on in the background.
 
     The agent `default` needs no definition: its model is that of FIDELIO_MODEL, else a scripted one.
+
+    With --json every event is a line, for scripts that write messages and answers to standard input.
 
     \b
     fidelio chat --model scripted:demo
@@ -70,7 +76,7 @@ async def chat_command(cli: CliContext, agent: str, session: str | None, project
     async with cli.open(create=True) as app:
         service = await app.runtime()
         found = await _open_session(app, service, agent, session, real_project(project), options)
-        await Chat(cli, app, service, found, person).run()
+        await Chat(cli, app, service, found, person, as_json=as_json).run()
     async with cli.open() as app:
         # This process has carried out the wakes; the ones that are still to come need another.
         await app.start_runtime_worker()
@@ -101,10 +107,14 @@ async def _open_session(
 class Chat:
     """A conversation at a terminal, or with lines of a script."""
 
-    def __init__(self, cli: CliContext, app: Application, service: RuntimeService, session: str, person: str) -> None:
+    def __init__(
+        self, cli: CliContext, app: Application, service: RuntimeService, session: str, person: str, *, as_json: bool = False
+    ) -> None:
+        """`as_json`: every event is a line of JSON, and nothing else is shown."""
         self._cli, self._app, self._service = cli, app, service
         self._session, self._person = session, person
-        self._screen = Screen(output_layout(), is_terminal=sys.stdout.isatty(), has_color=uses_color())
+        screen, self._view_type = (SilentScreen, JsonView) if as_json else (Screen, LiveView)
+        self._screen = screen(output_layout(), is_terminal=sys.stdout.isatty(), has_color=uses_color())
         self._answers = Answers(app, service, session, person)
         self._input = LineReader(sys.stdin)
         self._signal = asyncio.Event()
@@ -120,7 +130,7 @@ class Chat:
         `after`: also show what happened after this event.
         """
         record = (await self._service.load(self._session)).record
-        self._view = LiveView(self._service, self._session, self._screen, after=record.seq if after is None else after)
+        self._view = self._view_type(self._service, self._session, self._screen, after=record.seq if after is None else after)
         self._greet(await self._service.describe(self._session))
         await self._app.host_runtime(self._view.on_text)
         viewing = asyncio.create_task(self._view.run())

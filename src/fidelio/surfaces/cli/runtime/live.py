@@ -12,12 +12,14 @@ from typing import Protocol
 
 import click
 
+from fidelio.clock import format_iso
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
 from fidelio.runtime.reading import join_content, load_body, load_open_calls
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.wakes.directive import DirectiveFilter
 from fidelio.runtime.wakes.rules import NothingDue, plan_wake
+from fidelio.surfaces.cli.context import json_text
 from fidelio.surfaces.cli.runtime.event_lines import EventLines
 from fidelio.surfaces.cli.runtime.text_stream import QuoteStream, match_beginning
 from fidelio.surfaces.text import Layout
@@ -80,6 +82,16 @@ class Screen:
         styles = {"- ": {"dim": True}, "! ": {"fg": "red"}}
         lines = text.splitlines(keepends=True)
         return "".join(click.style(line, **styles.get(line[:2], {})) if line[:2] in styles else line for line in lines)  # type: ignore[arg-type]  # the styles above
+
+
+class SilentScreen(Screen):
+    """Standard output that shows nothing but what a view prints by itself."""
+
+    def write(self, text: str) -> None:
+        """Only events are shown."""
+
+    def show_status(self, text: str) -> None:
+        """Only events are shown."""
 
 
 class LiveView:
@@ -207,3 +219,16 @@ class LiveView:
         if event.type in (e.STATUS_RUNNING, e.TOOL_USE, e.TOOL_RESULT, e.USER_MESSAGE, e.USER_CONFIRMATION):
             call = self._lines.describe_call(self._lines.newest_call)
             self._output.show_status(f"... {call}" if call else "... working")
+
+
+class JsonView(LiveView):
+    """Prints every event as a line of JSON, with its texts."""
+
+    async def _show_event(self, event: Event) -> None:
+        body = await load_body(self._service.context, event)
+        fields = {"seq": event.seq, "id": event.id, "type": event.type, "actor": event.actor, "time": format_iso(event.time)}
+        click.echo(json_text({**fields, "body": body}))
+        self._note(event)
+
+    async def _show_arrived(self) -> None:
+        """Text is shown with its message."""

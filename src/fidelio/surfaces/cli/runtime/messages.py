@@ -14,11 +14,9 @@ from typing import Any
 import click
 
 from fidelio.app.application import Application
-from fidelio.clock import format_iso
 from fidelio.errors import Command, SessionNotFound, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event
-from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.transfers import MAX_BYTES, upload_file
 from fidelio.runtime.wakes.content import IMAGES, MAX_IMAGE
@@ -27,7 +25,6 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     json_option,
     json_reply_option,
-    json_text,
     output_layout,
     print_json,
     print_line,
@@ -38,7 +35,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.runtime.answers import Answer, Answers
-from fidelio.surfaces.cli.runtime.live import LiveView, Screen
+from fidelio.surfaces.cli.runtime.live import JsonView, LiveView, Screen
 from fidelio.surfaces.cli.runtime.targets import (
     Target,
     begin_options,
@@ -175,19 +172,6 @@ async def follow_command(
         async with _handing_over(cli, target):
             await (_watch(view) if until_rest else view.run())
         return await _report_rest(cli, target, as_json=as_json)
-
-
-class JsonView(LiveView):
-    """Prints every event as a line of JSON, with its texts."""
-
-    async def _show_event(self, event: Event) -> None:
-        body = await load_body(self._service.context, event)
-        fields = {"seq": event.seq, "id": event.id, "type": event.type, "actor": event.actor, "time": format_iso(event.time)}
-        click.echo(json_text({**fields, "body": body}))
-        self._note(event)
-
-    async def _show_arrived(self) -> None:
-        """Text is shown with its message."""
 
 
 async def _open_view(target: Target, *, as_json: bool, after: int | None = None) -> LiveView:
