@@ -225,6 +225,8 @@ def _print_welcome(url: str, program: str, token: ServerToken, link: str) -> Non
     click.echo(f"  sandbox:      {url}/mcp/sandbox?session=NAME gives an agent files and a shell in a sandbox")
     click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
     click.echo(f"  your inbox:   {program} inbox --watch, or the page; `{program} open` prints a new link to it")
+    click.echo(f"  your browser: {link}")
+    click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
 
 
 async def run_demo(
