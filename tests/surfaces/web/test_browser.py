@@ -34,9 +34,12 @@ async def test_answering_with_the_mouse_lets_the_agent_go_on_and_the_open_page_s
 
 @proves("web.keyboard")
 async def test_the_keyboard_alone_is_enough_to_answer(site: Site, agent: WaitingAgent, tab: Page) -> None:
+    # The scripts run once everything is loaded.
+    await tab.wait_for_load_state("load")
     await tab.keyboard.press("?")
     await expect(tab.get_by_role("dialog")).to_be_visible()
     await tab.keyboard.press("Escape")
+    await expect(tab.get_by_role("dialog")).to_be_hidden()
     await expect(tab.get_by_role("dialog")).to_be_hidden()
     await tab.keyboard.press("j")
     await tab.keyboard.press("2")

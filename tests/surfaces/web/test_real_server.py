@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from fidelio.ledger import open_ledger
@@ -37,6 +38,8 @@ def serve(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], st
         server.communicate(timeout=SECONDS)
 
 
+# Four browsers on two cores make it miss keys: it runs with the long tests, alone.
+@pytest.mark.soak
 @proves("web.keyboard", "web.begin")
 async def test_the_demo_is_carried_out_from_start_to_end_with_the_keyboard_alone(tmp_path: Path, browser: Browser) -> None:
     with serve(tmp_path / "home", "--demo", "--port", "0") as (_, link):
@@ -65,6 +68,8 @@ async def follow(page: Page, name: str) -> None:
             break
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    # The scripts run once everything is loaded.
+    await page.wait_for_load_state("load")
 
 
 @proves("web.live")
