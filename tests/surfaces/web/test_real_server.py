@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
 from playwright.async_api import Browser, Page, expect
 
 from fidelio.ledger import open_ledger
@@ -38,8 +37,6 @@ def serve(home: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], st
         server.communicate(timeout=SECONDS)
 
 
-# Four browsers on two cores make it miss keys: it runs with the long tests, alone.
-@pytest.mark.soak
 @proves("web.keyboard", "web.begin")
 async def test_the_demo_is_carried_out_from_start_to_end_with_the_keyboard_alone(tmp_path: Path, browser: Browser) -> None:
     with serve(tmp_path / "home", "--demo", "--port", "0") as (_, link):

@@ -166,6 +166,13 @@
     catchUp();
     showNotifyButton();
     const waiting = Number(document.getElementById("state")?.dataset.waiting ?? 0);
+    // Only the number changes: replacing the menu would take the focus of who walks through it with the keyboard.
+    const count = document.querySelector("#menu .count");
+    if (count) {
+      count.hidden = !waiting;
+      count.textContent = waiting;
+      count.setAttribute("aria-label", `${waiting} waiting`);
+    }
     drawIcon(waiting);
     notify(waiting);
     document.title = document.title.replace(/^\(\d+\) /, "");
