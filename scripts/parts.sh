@@ -28,10 +28,11 @@ if ! has_postgres && is_root && command -v apt-get >/dev/null; then
 fi
 has_postgres || say "PostgreSQL's programs are missing, so its tests are skipped. Install them with: sudo apt-get install postgresql"
 
-# Sandboxes start with bubblewrap, and the results of searches are compared with ripgrep's.
+# Sandboxes start with bubblewrap, the results of searches are compared with ripgrep's, and the web page is shown by Chromium.
 missing_programs() {
   command -v bwrap >/dev/null || printf 'bubblewrap '
   command -v rg >/dev/null || printf 'ripgrep '
+  [ -x /usr/bin/chromium ] || printf 'chromium '
 }
 
 if [ -n "$(missing_programs)" ] && is_root && command -v apt-get >/dev/null; then
@@ -40,7 +41,7 @@ if [ -n "$(missing_programs)" ] && is_root && command -v apt-get >/dev/null; the
   apt_install $(missing_programs) || true
 fi
 [ -z "$(missing_programs)" ] ||
-  say "$(missing_programs)missing, so tests of sandboxes are skipped. Install with: sudo apt-get install $(missing_programs)"
+  say "$(missing_programs)missing, so tests of sandboxes or of the web page are skipped. Install with: sudo apt-get install $(missing_programs)"
 
 # Installs pinned npm packages into a cache outside the clone: the MCP conformance suite with its TypeScript client, the JavaScript SDK of
 # the HTTP API, and coding agents.
