@@ -39,7 +39,8 @@ async def interrupt(sandbox: Sandbox, command_id: str) -> LaunchOutput:
         "sleep 300",
         "while :; do :; done",
         "for i in 1 2 3; do sleep 300; done",
-        "sleep 300 | cat",
+        # The status is that of the last program. Behind `sleep`, cat might see the end of its input first, and succeed.
+        "cat | sleep 300",
         "cat",
         "read line",
         "f() { sleep 300; }; f",
