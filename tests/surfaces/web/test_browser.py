@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent
 
 Scheme = Literal["light", "dark"]
+_HTMX_RAN = "new Promise(go => { const wait = () => setTimeout(window.htmx ? () => setTimeout(go) : wait); wait() })"
 PHONE, DESK = {"width": 375, "height": 800}, {"width": 1280, "height": 900}
 
 
@@ -57,6 +58,33 @@ async def test_an_update_of_the_page_does_not_lose_what_is_being_typed(site: Sit
 
     await expect(tab.locator(".entry")).to_have_count(entries + 1)
     await expect(comment).to_have_value("half a thought")
+
+
+@proves("web.live")
+async def test_a_page_is_live_although_the_script_of_streams_arrives_last(site: Site, agent: WaitingAgent, tab: Page) -> None:
+    async def hold(route: Route) -> None:
+        # Until htmx has run, and what it has put off to a timer too.
+        await tab.evaluate(_HTMX_RAN)
+        await route.continue_()
+
+    await tab.route("**/hx-sse.min.js*", hold)
+    await tab.goto(f"{site.url}/sessions/{agent.session}")
+    entries = await tab.locator(".entry").count()
+    await agent.agent.read_status()
+
+    await expect(tab.locator(".entry")).to_have_count(entries + 1)
+
+
+@proves("web.live")
+async def test_a_stream_that_was_refused_at_first_is_opened_later(site: Site, agent: WaitingAgent, browser: Browser) -> None:
+    tab = await browser.new_page()
+    await tab.goto(site.link())
+    await tab.route("**/live*", lambda route: route.fulfill(status=503, body="Too many pages are open."), times=2)
+    await tab.goto(f"{site.url}/sessions/{agent.session}")
+    entries = await tab.locator(".entry").count()
+    await agent.agent.read_status()
+
+    await expect(tab.locator(".entry")).to_have_count(entries + 1)
 
 
 @proves("web.answer")

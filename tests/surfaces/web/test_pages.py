@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.app.records import Records
+from fidelio.errors import LedgerBusy
 from fidelio.inbox import open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.surfaces.web.live import Watcher
@@ -170,6 +172,21 @@ async def test_a_page_that_was_away_is_told_at_once_that_something_changed(site:
 
     assert first[1].startswith(b"id: ")
     assert b"event: changed" in first[1]
+
+
+@proves("web.live")
+async def test_pages_go_on_after_the_ledger_was_busy(site: Site, agent: WaitingAgent) -> None:
+    failures = iter([LedgerBusy("The ledger is busy.", remedy="Try again.")])
+
+    async def open_records() -> Records:
+        for failure in failures:
+            raise failure
+        return await site.application.records()
+
+    async with asyncio.timeout(30):
+        async for message in Watcher(open_records).follow(0):
+            if b"changed" in message:
+                break
 
 
 @proves("web.live")

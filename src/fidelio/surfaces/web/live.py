@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from fidelio.app.records import Records
+from fidelio.retry import restart_on_failure
 
 # A comment keeps the connection open through proxies.
 KEEP_ALIVE_SECONDS = 25.0
@@ -66,7 +67,9 @@ class Watcher:
 
     def _start(self) -> None:
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._watch())
+            # A ledger that is busy for a moment must not leave every open page at its present state. `_stop` cancels it.
+            work = restart_on_failure(self._watch, name="Watching the ledger for open pages", until=asyncio.Event())
+            self._task = asyncio.create_task(work)
 
     def _stop(self) -> None:
         if self._task is not None:

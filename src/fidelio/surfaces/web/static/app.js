@@ -61,6 +61,10 @@
     if (stream && Number(document.getElementById("state")?.dataset.position ?? 0) < newest) htmx.trigger(stream, "changed", { id: newest });
   };
   document.addEventListener("htmx:error", () => setTimeout(catchUp, 1000));
+  // A connection that is lost is made again by the extension; a first one that failed is not.
+  stream?.addEventListener("htmx:finally:request", () => {
+    if (!stream._htmx?.sse) setTimeout(() => htmx.trigger(stream, "connect"), 2000);
+  });
 
   // A notification of the desktop, if the person has asked this browser for them. It holds no text of an agent.
   const NOTIFY = "fidelio-notify";
