@@ -16,6 +16,11 @@ from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
 
+# Commands that say something in sentences, also where there is nothing.
+SENTENCES = (
+    "tour", "trace last", "report last", "verify --all", "keys", "trust", "vaults list", "webhooks list", "passkeys list",
+    "inbox", "answer", "runtime agents", "runtime sessions", "new mine", "init --dry-run --all", "search nothing",
+)  # fmt: skip
 LONG = "A description with many words, which goes on and on until it needs more than a line of the table. " * 3
 
 
@@ -36,6 +41,8 @@ def test_every_help_page_fits_and_cuts_no_sentence(setup: RunSetup, place: dict[
         done = run_fidelio((*words, "--help"), environ={**place, "COLUMNS": str(columns)}, directory=setup.project)
         assert done.returncode == 0, words
         assert max(map(len, done.stdout.splitlines())) <= columns, words
+        # No word is broken at its hyphen, and a number is called one.
+        assert not re.search(r"\w-\n| RANGE\b", done.stdout), words
         if isinstance(command, click.Group):
             section = done.stdout.partition("Commands:\n")[2]
             assert "..." not in section, words
@@ -57,6 +64,7 @@ async def test_lists_fit_the_terminal(at_terminal: AtTerminal, concert: RunSetup
         ["doctor"],
         ["events", "last"],
         ["agents", "status", "last"],
+        *([command.split() for command in SENTENCES] if columns == 80 else ()),
     ):
         async with at_terminal(*command, columns=columns, rows=60) as terminal:
             assert await terminal.wait() in (0, 1), terminal.text
@@ -140,6 +148,27 @@ async def test_events_and_status_are_words(at_terminal: AtTerminal, concert: Run
     assert re.search(r"  run: 1, began \S+ \S+ CES?T, took [\d.]+ s\n", status)
     assert "  used: 1,200 tokens in, 0 out, $0.25\n" in status
     assert "{" not in status
+
+
+@proves("screens.words")
+async def test_the_events_of_a_workflow_and_of_the_runtime_are_words(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    async with at_terminal("tour", rows=80) as terminal:
+        assert await terminal.wait() == 0
+        tour = terminal.text
+    (session,) = set(re.findall(r"events (s_\w+)", tour))
+    async with at_terminal("events", session) as terminal:
+        assert await terminal.wait() == 0
+        narrow = terminal.text
+    async with at_terminal("events", session, columns=120) as terminal:
+        assert await terminal.wait() == 0
+        wide = terminal.text
+
+    assert re.search(r"^    1  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d CES?T  tour             started hello$", narrow, re.MULTILINE)
+    assert "called start_session\n" in narrow
+    assert "entered greet\n" in narrow
+    # The type is shown where there is room, because --type selects by it.
+    assert re.search(r"tour +activity\.entered +entered greet\n", wide)
+    assert not re.search(r"[{}]|[0-9a-f]{13}|activity\.entered", narrow + tour)
 
 
 @proves("screens.color")

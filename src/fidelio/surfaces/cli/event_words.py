@@ -17,11 +17,8 @@ Body = Mapping[str, Any]
 
 def describe_agent_event(event: Event) -> str:
     """What happened, as an unescaped text; it may have several lines."""
-    if event.redacted:
-        return "(erased)"
-    body = event.body
     describe = _SENTENCES.get(event.type)
-    return describe(body) if describe is not None else _describe_values(event.type, body)
+    return describe_values(event) if describe is None or event.redacted else describe(event.body)
 
 
 def describe_usage(usage: Body) -> str:
@@ -80,10 +77,13 @@ def _ended(state: str) -> Callable[[Body], str]:
     return describe
 
 
-def _describe_values(kind: str, body: Body) -> str:
-    plain = {key: value for key, value in body.items() if isinstance(value, str | int | float) and key != "run"}
+def describe_values(event: Event) -> str:
+    """An event by its type and its plain values, for one that has no words."""
+    if event.redacted:
+        return "(erased)"
+    plain = {key: value for key, value in event.body.items() if isinstance(value, str | int | float) and key != "run"}
     values = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plain.items())
-    return f"{kind} {values}".rstrip()
+    return f"{event.type} {values}".rstrip()
 
 
 _SENTENCES: dict[str, Callable[[Body], str]] = {

@@ -24,6 +24,7 @@ from fidelio.surfaces.cli.context import (
     print_line,
     print_message,
     print_quote,
+    print_sentence,
     print_table,
     quote_name,
     shorten,
@@ -31,14 +32,16 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
+from fidelio.surfaces.cli.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.cli.references import SESSION
 from fidelio.surfaces.text import measure, pad
+from fidelio.surfaces.web.timeline import describe_event, has_words
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
-# Columns from which events are aligned.
-_WIDE = 100
+# Columns from which events show their type, and the columns that are left at least for what happened.
+_WIDE, _SHORTEST = 100, 20
 # Sessions that own what others share; their names are not for people.
 _STORES, _OBJECTS = "runtime-store:", "runtime-object:"
 _STORE_TITLES = {
@@ -121,7 +124,7 @@ async def _list_sessions(
     else:
         print_table([_session_row(session) for session in page.items], _COLUMNS, cut=["about"])
         if page.next:
-            click.echo(f"More: {cli.program} sessions{' --all' if stores else ''} --after {page.next}")
+            print_sentence(f"More: {cli.program} sessions{' --all' if stores else ''} --after {page.next}")
 
 
 @click.command("events")
@@ -140,10 +143,10 @@ async def events_command(
         found = await records.find(session)
         if follow:
             async for event in records.follow(found.id, after=after, types=types):
-                _print_event(event, as_json=as_json)
+                _print_event(event, found.kind, as_json=as_json)
         else:
             for event in await records.events(found.id, after=after, types=types, limit=limit):
-                _print_event(event, as_json=as_json)
+                _print_event(event, found.kind, as_json=as_json)
 
 
 @click.command("search")
@@ -257,11 +260,11 @@ def _print_verdicts(verdicts: list[ChainVerdict | ChainBroken], missing: list[st
             print_line(f"Session {verdict.session}: not covered: {escape_line(sentence)}.")
         if verdict.holds and not everything:
             redacted = f", {verdict.redacted} of them redacted" if verdict.redacted else ""
-            click.echo(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
+            print_sentence(f"Session {verdict.session} holds: {verdict.events} events{redacted}, head {verdict.head.hex()}.")
     for head in missing:
-        click.echo(f"No session contains the head {head}. Compare the ledger with a backup.", err=True)
+        print_sentence(f"No session contains the head {head}. Compare the ledger with a backup.", err=True)
     if everything:
-        click.echo(f"{sum(map(_holds, verdicts))} of {len(verdicts)} sessions hold.")
+        print_sentence(f"{sum(map(_holds, verdicts))} of {len(verdicts)} sessions hold.")
 
 
 def _holds(verdict: ChainVerdict | ChainBroken) -> bool:
@@ -323,17 +326,27 @@ def _session_row(session: Session) -> dict[str, str]:
     }
 
 
-def _print_event(event: Event, *, as_json: bool) -> None:
-    body = {"redacted": True} if event.redacted else event.body
+def _print_event(event: Event, kind: str, *, as_json: bool) -> None:
     if as_json:
+        body = {"redacted": True} if event.redacted else event.body
         fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
-        line = {**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}
-        click.echo(json_text(line))
-    else:
-        who, what = (14, 20) if terminal_width() >= _WIDE else (0, 0)
-        names = f"{pad(quote_name(event.actor), who)}  {pad(quote_name(event.type), what)}"
-        start = f"{event.seq:>5}  {format_local(event.time)}  {names}  "
-        print_line(start + shorten(json_text(body), max(20, terminal_width() - measure(start))))
+        click.echo(json_text({**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}))
+        return
+    # A wide terminal has room for whole names, and for the type, by which --type selects.
+    is_wide = terminal_width() >= _WIDE
+    names = f"{pad(quote_name(event.actor), 15)}  {pad(quote_name(event.type), 20)}" if is_wide else ""
+    start = f"{event.seq:>5}  {format_local(event.time)}  {names or pad(quote_name(event.actor, 15), 15)}  "
+    print_line(start + shorten(describe_any_event(event, kind), max(_SHORTEST, terminal_width() - measure(start))))
+
+
+def describe_any_event(event: Event, kind: str) -> str:
+    """What happened in a session of this kind, in words; an unescaped text."""
+    if kind == "agent":
+        return describe_agent_event(event)
+    entry = describe_event(event)
+    if entry.is_minor or has_words(event.type):
+        return f"{entry.what}: {entry.detail}" if entry.detail else entry.what
+    return describe_values(event)
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:

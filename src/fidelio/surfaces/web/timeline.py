@@ -32,6 +32,11 @@ class TimelineEntry(msgspec.Struct, frozen=True):
 Words = Callable[[Mapping[str, Any]], tuple[str, str]]
 
 
+def has_words(type_: str) -> bool:
+    """Whether events of this type are described by more than their type."""
+    return type_ in _WORDS
+
+
 def list_entries(events: Iterable[Event]) -> list[TimelineEntry]:
     """Events in words, each result under its call."""
     found = list(events)
@@ -101,7 +106,14 @@ def _content(body: Mapping[str, Any]) -> str:
 def _answer(body: Mapping[str, Any]) -> tuple[str, str]:
     option = body.get("option") or "a text"
     how = f" over {body['channel']}" if body.get("channel") else ""
-    return f"answered {body.get('key') or body.get('checkpoint') or 'a question'} with {option}{how}", _text(body.get("text"))
+    # The key of a checkpoint is `activity/checkpoint#visit`; that of an approval is a digest, which says nothing to people.
+    _, slash, name = str(body.get("key") or "").partition("#")[0].rpartition("/")
+    return f"answered{f' {name}' if slash else ''} with {option}{how}", _text(body.get("text"))
+
+
+def _loaded(body: Mapping[str, Any]) -> tuple[str, str]:
+    loaded = body.get("loaded")
+    return f"was given {', '.join(loaded) if isinstance(loaded, Mapping) and loaded else 'a text'}", ""
 
 
 def _call(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -131,7 +143,13 @@ _WORDS: Mapping[str, Words] = {
     "child.finished": lambda body: (f"{body.get('workflow', 'the child')} came back", ""),
     "session.completed": lambda _: ("completed the workflow", ""),
     "session.cancelled": lambda body: ("was ended", _text(body.get("reason"))),
+    "content.loaded": _loaded,
+    "skill.loaded": _loaded,
     "user.message": lambda body: ("message", _content(body)),
+    "user.define_outcome": lambda body: ("asked for an outcome", _text(body.get("title"))),
+    "user.tool_confirmation": lambda body: (f"said {body.get('result', '')}", _text(body.get("deny_message"))),
+    "user.interrupt": lambda _: ("interrupted", ""),
+    "outcome.defined": lambda body: ("outcome", _text(body.get("title"))),
     "agent.message": lambda body: ("said", _content(body)),
     "agent.said": lambda body: ("said", _text(body.get("text"))),
     "agent.tool_use": _call,
