@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
@@ -13,8 +15,10 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Request
 from fidelio.processes.table import AGENT_MARKER
+from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.runtime.answers import Answer as ChatAnswer
 from fidelio.surfaces.cli.runtime.answers import read_answer
+from fidelio.surfaces.text import Layout
 from tests.conductor.run_setup import RunSetup
 from tests.support import proves
 from tests.support.command_line import run_fidelio
@@ -38,6 +42,13 @@ async def open_requests(home: Path, *requests: OpenRequest) -> None:
 
 def ask(name: str, *, kind: str = "checkpoint", options: tuple[dict[str, object], ...] = OPTIONS) -> OpenRequest:
     return OpenRequest(id=name, kind=kind, key=name, question=f"What about {name}?", options=options, detail={})
+
+
+def make_request(options: Sequence[Mapping[str, object]]) -> Request:
+    fields = dict.fromkeys(("subject", "answered_by", "channel", "assurance"), "")
+    about = {"id": "r_one", "session": SESSION, "kind": "question", "key": "k", "question": "How?", "options": options}
+    closed = {"state": "open", "detail": {}, "answer": {}, "opened_at": 0, "closed_at": None, "expires_at": None}
+    return msgspec.convert({**fields, **about, **closed}, Request)
 
 
 async def answer_of(home: Path, request: str) -> dict[str, object]:
@@ -103,7 +114,7 @@ async def test_whoever_is_slower_is_told_whose_answer_counts(at_terminal: AtTerm
         await terminal.until("Arrow keys")
         async with await open_ledger(setup.home / "ledger.db") as ledger:
             await Inbox(ledger).answer("r_one", "warm", by="person:ops", channel="web")
-        await terminal.until("Somebody else was faster: warm,")
+        await terminal.until("Answered elsewhere: warm,")
         assert "by person:ops" in terminal.text
         assert await terminal.wait() == 0
 
@@ -160,13 +171,37 @@ async def test_an_agent_that_was_started_is_answered_in_place(at_terminal: AtTer
         assert await terminal.wait() == 0
 
 
-@proves("answers.in-place")
-async def test_the_demo_asks_in_its_own_terminal(at_terminal: AtTerminal) -> None:
-    async with at_terminal("demo", rows=60) as terminal:
+@proves("answers.in-place", "screens.width")
+async def test_the_server_of_the_demo_says_where_the_page_is_and_asks_in_its_own_terminal(at_terminal: AtTerminal) -> None:
+    async with at_terminal("up", "--demo", "--port", "0", rows=60) as terminal:
         await terminal.until("Arrow keys")
+        welcome, _, question = terminal.text.partition("Ctrl-C stops the server.")
+        # The link comes first, and it is one line for the terminal, so that it can be clicked and copied.
+        lines = [click.unstyle(line) for line in terminal.raw.decode().split("\r\n")]
+        assert [line[:23] for line in lines[:2]] == ["Fidelio leads agents th", "  your browser: http://"]
+        assert [line for line in lines if len(line) > 80 and " http" not in line] == []
+        assert "Authorization: Bearer" in welcome
+        # An option is shown once, with what it means.
+        assert question.count("A few friendly sentences") == question.count("A warm note") == 1
+        assert question.index("1  warm ") < question.index("A few friendly sentences") < question.index("2  brief")
+        assert ("entered greet" in question, "called" in question) == (True, False)
         terminal.press("1")
         await terminal.until("The workflow has ended")
-        assert await terminal.wait() == 0
+        assert all(len(line) <= 80 for line in terminal.history)
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+
+
+@proves("answers.in-place")
+def test_a_menu_explains_its_options_unless_that_would_fill_the_screen() -> None:
+    def explain(*descriptions: str, label: str = "Label") -> list[list[str]] | None:
+        options = [{"id": str(at), "label": label, "description": text} for at, text in enumerate(descriptions)]
+        return explain_options(make_request(options), Layout(80))
+
+    assert explain("What it means.", "") == [["       │ What it means."], []]
+    # A label that is cut on its own line is repeated below it.
+    assert explain("", label="word " * 20) == [[f"       │ {'word ' * 14}".rstrip(), f"       │ {'word ' * 6}".rstrip()]]
+    assert explain(*["word " * 60] * 3) is None
 
 
 @proves("answers.lists-options")
@@ -202,10 +237,7 @@ async def test_escape_leaves_the_question_open_and_restores_the_terminal(at_term
 
 @proves("answers.in-place")
 def test_a_number_answers_in_a_chat_too() -> None:
-    fields = dict.fromkeys(("subject", "answered_by", "channel", "assurance"), "")
-    about = {"id": "r_one", "session": SESSION, "kind": "question", "key": "k", "question": "How?", "options": OPTIONS}
-    closed = {"state": "open", "detail": {}, "answer": {}, "opened_at": 0, "closed_at": None, "expires_at": None}
-    request = msgspec.convert({**fields, **about, **closed}, Request)
+    request = make_request(OPTIONS)
 
     assert read_answer(request, "2") == ChatAnswer("text", "brief")
     assert read_answer(request, "warm") == ChatAnswer("text", "warm")

@@ -28,18 +28,21 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     json_text,
+    output_layout,
     parse_duration,
     print_items,
     print_json,
     print_line,
     print_message,
     print_quote,
+    print_sentence,
     print_table,
     quote_name,
     shorten,
     terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW
 from fidelio.surfaces.text import MAX_LINES
 
@@ -134,7 +137,7 @@ async def _read_page(
 
 def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None, *, compact: bool) -> None:
     if not items and cursor is None:
-        click.echo(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
+        print_sentence(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
     if compact and items:
         print_table([_compact_row(item) for item in items], ["id", "age", "about", "question"], cut=["question", "about"])
     for item in () if compact else items:
@@ -166,7 +169,7 @@ class InboxWatch:
     async def run(self, session: str | None) -> None:
         states: dict[str, str] = {}
         if not self._as_json and not (await self._inbox.list_requests(session=session, limit=1)).items:
-            click.echo(f"Nothing waits for you in {describe_ledger(self._cli.settings)} yet.")
+            print_sentence(f"Nothing waits for you in {describe_ledger(self._cli.settings)} yet.")
         async for request in self._inbox.follow(session=session):
             if states.get(request.id) != request.state and self._wanted.accepts(request):
                 states[request.id] = request.state
@@ -337,8 +340,8 @@ def _format_value(value: Any) -> str:
 
 
 def _print_options(request: Request, *, with_menu: bool) -> None:
-    if with_menu and not any(option.get("description") for option in request.options):
-        # The menu shows the ids and labels.
+    if with_menu and explain_options(request, output_layout()) is not None:
+        # The menu shows all of it.
         return
     for option in request.options:
         chosen = " (chosen)" if request.answer.get("option") == option["id"] else ""

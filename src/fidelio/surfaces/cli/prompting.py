@@ -13,7 +13,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +33,8 @@ UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace
 _KEYS = {"\r": ENTER, "\n": ENTER, "\x7f": BACKSPACE, "\b": BACKSPACE, "\x04": ESCAPE}
 _ARROWS = {"A": UP, "B": DOWN}
 _LONGEST_COMMENT = 2_000
+# Lines of explanations that a menu may have, so that it stays smaller than a screen, in which it is drawn again and again.
+_MENU_LINES, _MARGIN = 12, " " * 7
 # Requests that allow something: a yes must be chosen, not only confirmed.
 _PERMISSIONS = (APPROVAL, "permission")
 
@@ -89,6 +91,22 @@ def open_menu(request: Request) -> Menu:
     return Menu(options, at=len(options) if request.kind in _PERMISSIONS else 0, is_typing=not options)
 
 
+def explain_options(request: Request, layout: Layout) -> list[list[str]] | None:
+    """The lines below each option of the menu: what does not fit on its own line. None if they would fill the screen."""
+    room = layout.width - _id_width(request) - 9
+    found = [list(layout.quote_text(_explain(option, room), _MARGIN)) for option in request.options]
+    return found if sum(map(len, found)) <= _MENU_LINES else None
+
+
+def _explain(option: Mapping[str, Any], room: int) -> str:
+    label, description = str(option.get("label") or ""), str(option.get("description") or "")
+    return "\n".join(filter(None, (label if measure(escape_line(label)) > room else "", description)))
+
+
+def _id_width(request: Request) -> int:
+    return max((measure(quote_name(option["id"])) for option in request.options), default=0)
+
+
 def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) -> Iterator[str]:
     """The lines of a menu, none wider than the terminal, so that they can be erased and drawn again."""
     if menu.is_typing:
@@ -99,10 +117,12 @@ def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) 
         keys = "Enter takes it, Esc goes back." if menu.options else "Enter sends it. Empty, or Esc: later."
         yield "  " + layout.shorten(keys, layout.width - 2)
         return
-    mark, width = ("▸" if unicode else ">"), max(map(measure, map(quote_name, menu.options)), default=0)
-    for at, option in enumerate(request.options):
+    mark, width = ("▸" if unicode else ">"), _id_width(request)
+    explained = explain_options(request, layout) or [[]] * len(request.options)
+    for at, (option, lines) in enumerate(zip(request.options, explained, strict=True)):
         line = f"  {mark if at == menu.at else ' '} {at + 1 if at < 9 else ' '}  {pad(quote_name(option['id']), width)}  "
         yield line + layout.shorten(option.get("label", ""), max(1, layout.width - measure(line)))
+        yield from lines
     yield f"  {mark if menu.at == len(menu.options) else ' '} s  answer later"
     if menu.text:
         yield "  " + layout.shorten(f"Comment: {menu.text}", layout.width - 2)
@@ -279,4 +299,4 @@ def describe_closed(request: Request) -> str:
     option = request.answer.get("option", "")
     how = describe_channel(request.channel or "", request.assurance or "")
     chosen = quote_name(option) if option else "a text"
-    return f"Somebody else was faster: {chosen}, {how}by {quote_name(request.answered_by or '')}. That answer counts."
+    return f"Answered elsewhere: {chosen}, {how}by {quote_name(request.answered_by or '')}. That answer counts."
