@@ -22,8 +22,7 @@ help: ## List these commands
 
 run: ## Install Fidelio into .venv, show the tour and run a demo agent (Ctrl-C ends it)
 	@scripts/setup.sh run
-	@$(BIN)/fidelio tour
-	@$(BIN)/fidelio up --demo || [ $$? -eq 130 ]  # Ctrl-C is how it ends, not an error
+	@trap : INT; $(BIN)/fidelio tour && $(BIN)/fidelio up --demo || [ $$? -eq 130 ]  # Ctrl-C is how it ends, not an error
 
 test: ## Run the tests (ARGS="..." is passed to pytest)
 	@scripts/setup.sh test

@@ -107,7 +107,7 @@ def test_the_tour_shows_workflows_a_drawing_and_a_session_that_verifies(fidelio:
     tour = fidelio("tour")
 
     assert (tour.returncode, tour.stderr) == (0, "")
-    for sight in ("hello", "0 errors, 0 warnings", "Write the note", "activity.entered", "events holds", " demo "):
+    for sight in ("hello", "0 errors, 0 warnings", "Write the note", "entered greet", "events holds", " up --demo "):
         assert sight in tour.stdout
     assert re.fullmatch(r"(\d+) of \1 sessions hold\.\n", fidelio("verify", "--all").stdout)
 

@@ -124,7 +124,7 @@ async def test_the_demo_waits_in_the_inbox_for_a_person_and_does_what_the_answer
         request = await question_in(output)
         assert [one["id"] for one in json.loads(fidelio("inbox", "--json").stdout)["items"]] == [request]
         fidelio("answer", request, answer)
-        await line_with(output, f"answered {answer} over cli")
+        await line_with(output, f"answered choose-tone with {answer} over cli")
         await line_with(output, "The workflow has ended.")
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 143

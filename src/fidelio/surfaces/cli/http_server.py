@@ -32,8 +32,11 @@ from fidelio.surfaces.cli.context import (
     current_directory,
     escape_line,
     json_text,
+    print_commands,
+    print_line,
     quote_name,
     run_async,
+    uses_color,
     wants_json_reply,
 )
 from fidelio.surfaces.cli.inbox import request_json
@@ -49,9 +52,11 @@ from fidelio.surfaces.mcp.endpoint import ServedTools
 from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
+from fidelio.surfaces.text import pad
 from fidelio.surfaces.web.access import make_link, note_address
 from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
+from fidelio.surfaces.web.timeline import describe_event
 
 ServerTask = Callable[[str], Awaitable[None]]
 
@@ -89,7 +94,7 @@ def run_server(
     """
     settings = load_server_settings(options)
     if any_port and _is_in_use(address):
-        click.echo(f"Port {address.port} is in use, so the demo takes a free one.")
+        print_line(f"Port {address.port} is in use, so the demo takes a free one.")
         address = msgspec.structs.replace(address, port=0)
     token = address.load_token(settings.home)
     # Without a token callers are unknown, so the name of a session must not be enough to open it.
@@ -215,18 +220,17 @@ def _print_welcome(url: str, program: str, token: ServerToken, link: str) -> Non
         )
         return
     header = f' --header "{token.header}"' if token.value else ""
-    click.echo(f"Fidelio leads agents through workflows at {url}/mcp")
-    if token.value:
-        click.echo(f'  every client: sends the header "{token.header}", or x-api-key with the same token')
-    else:
-        click.echo("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
+    print_line(f"Fidelio leads agents through workflows at {url}/mcp")
+    # What is to be copied is not broken into lines.
+    click.echo(f"  your browser: {click.style(link, bold=True) if uses_color() else link}")
+    print_line(f"  (works once, for ten minutes; `{program} open` prints another)")
+    print_line(f"  your agents:  `{program} init` connects them, in a project")
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
-    click.echo(f"  agents:       {url}/mcp/orchestrator starts and watches other agents")
-    click.echo(f"  sandbox:      {url}/mcp/sandbox?session=NAME gives an agent files and a shell in a sandbox")
-    click.echo(f"  any agent:    {program} init (writes the configuration of this project)")
-    click.echo(f"  your inbox:   {program} inbox --watch, or the page; `{program} open` prints a new link to it")
-    click.echo(f"  your browser: {link}")
-    click.echo("Ctrl-C stops the server. Sessions stay in the ledger and continue when it is started again.")
+    if token.value:
+        print_line("  any client:   sends that header, or x-api-key with the same token")
+    else:
+        print_line("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
+    print_line("Ctrl-C stops the server. Sessions stay, and go on with its next start.")
 
 
 async def run_demo(
@@ -266,7 +270,9 @@ async def run_demo(
     if wants_json_reply():
         click.echo(json_text({"kind": "completed", "session": session}))
         return
-    click.echo(f"\nThe workflow has ended. Look at the record:\n  {program} report {session}\n  {program} verify {session}")
+    click.echo("\nThe workflow has ended. Look at the record:")
+    purposes = {"report": "what was required and what happened", "trace": "every call", "verify": "the proof"}
+    print_commands({f"{program} {command} {session}": purpose for command, purpose in purposes.items()})
 
 
 def _attend(cli: CliContext | None, application: Application, *, attended: bool) -> AttendedTerminal:
@@ -282,16 +288,16 @@ async def _delete_unless_completed(records: Records, session: str, actor: str) -
     await records.erase([session], actor=actor, reason="The demo was stopped before its end.")
     with suppress(OSError):
         # Standard output may be closed; a closed pipe may be the reason why the demo stops.
-        click.echo("\nThe demo was stopped before its end, so its session is deleted and its question withdrawn.")
+        click.echo()
+        print_line("The demo was stopped before its end, so its session is deleted and its question withdrawn.")
 
 
 def _print_request_hint(request: str, program: str) -> None:
     if wants_json_reply():
         click.echo(json_text({"kind": "waiting", "request": request}))
         return
-    click.echo("\nThe agent has stopped at a question for a person. Answer it in another terminal:")
-    click.echo(f"  {program} inbox")
-    click.echo(f"  {program} answer {request} warm      (or brief, or none)\n")
+    click.echo("\nThe agent has stopped at a question for you. Answer it in another terminal:")
+    click.echo(f"  {program} inbox\n  {program} answer {request} warm      (or brief, or none)\n")
 
 
 async def _print_events(records: Records, session: str, terminal: AttendedTerminal) -> None:
@@ -308,21 +314,8 @@ async def _print_events(records: Records, session: str, terminal: AttendedTermin
 
 
 def _print_event_line(event: Event, terminal: AttendedTerminal) -> None:
-    terminal.print(
-        f"{format_local(event.time)[11:19]}  {quote_name(event.actor):<18} {escape_line(_describe_event(event))}", "  "
-    )
-
-
-def _describe_event(event: Event) -> str:
-    body = event.body
-    match event.type:
-        case _ if event.type == CALLED:
-            return f"called {body['name']}{' (refused)' if body['s'] == 'error' else ''}"
-        case "activity.entered":
-            return f"entered {body['activity']}"
-        case "checkpoint.yielded":
-            return f"stopped at {body['checkpoint']}"
-        case "request.answered":
-            return f"answered {body['option']} over {body['channel']}"
-        case _:
-            return event.type
+    """Print what happened. The calls behind it and the texts that it was given are left out; `fidelio trace` shows them."""
+    entry = describe_event(event)
+    if not entry.is_minor or entry.is_error:
+        what = escape_line(f"{entry.what}: {entry.detail}" if entry.detail else entry.what)
+        terminal.print(f"{format_local(event.time)[11:19]}  {pad(quote_name(event.actor), 15)}  {what}", "  ")

@@ -17,8 +17,11 @@ from fidelio.definitions.lint import lint
 from fidelio.ledger.model import Event
 from fidelio.surfaces.cli.context import (
     CliContext,
+    escape_line,
     json_option,
+    print_commands,
     print_json,
+    print_line,
     relative_path,
     run_async,
     terminal_width,
@@ -26,6 +29,8 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.tour_agent import show_agent
+from fidelio.surfaces.text import pad
+from fidelio.surfaces.web.timeline import describe_event
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
 
@@ -100,7 +105,7 @@ def _lint(library: Library) -> tuple[int, int]:
 
 def _print_workflows(library: Library) -> None:
     for entry in library.list():
-        click.echo(f"  {entry.id:<16} {entry.version:<8} {entry.title}")
+        print_line(f"{entry.id:<16} {entry.title}", "  ")
     errors, warnings = _lint(library)
     click.echo(f"  lint: {errors} errors, {warnings} warnings")
 
@@ -125,21 +130,20 @@ async def _record_session(application: Application) -> RecordedSession:
 
 def _print_session(cli: CliContext, recorded: RecordedSession) -> None:
     for event in recorded.events:
-        click.echo(f"  {event.seq}  {event.type:<20} by {event.actor}, hash {event.hash.hex()[:16]}...")
-    count = recorded.verdict.events
-    click.echo(f"  The chain of {count} events holds. It is kept in {relative_path(cli.settings.home.path)}.")
+        print_line(f"{event.seq}  {pad(escape_line(describe_event(event).what), 22)}  hash {event.hash.hex()[:12]}", "  ")
+    print_line(f"Each hash covers the one before it. The chain of {recorded.verdict.events} events holds.", "  ")
+    print_line(f"It is kept in {escape_line(relative_path(cli.settings.home.path))}.", "  ")
 
 
 def _print_next_commands(program: str, session: str) -> None:
-    for command, purpose in (
-        (f"events {session}", "the events of that session"),
-        ("verify --all", "prove that no event was changed"),
-        ("show hello", "the workflow as text"),
-        ("draw hello -o hello.svg", "the workflow as a picture"),
-        ("demo", "a scripted agent, and a question for you"),
-        ("chat --model scripted:demo", "the agent, with your answers"),
-        ("init", "set up this project for your agents"),
-        ("--help", "everything else"),
-    ):
-        click.echo(f"  {program} {command:<26} {purpose}")
+    commands = {
+        "up --demo": "an agent that asks you",
+        "init": "connect your own agents",
+        "new mine": "write a workflow of your own",
+        f"events {session}": "what is recorded of that session",
+        "verify --all": "prove that no event was changed",
+        "chat --model scripted:demo": "the agent, with your answers",
+        "--help": "everything else",
+    }
+    print_commands({f"{program} {command}": purpose for command, purpose in commands.items()})
     click.echo()
