@@ -21,6 +21,7 @@ from fidelio.surfaces.cli.context import (
     print_json,
     print_line,
     print_quote,
+    print_sentence,
     quote_name,
     shorten,
     terminal_width,
@@ -33,7 +34,7 @@ _MAX_PATH = 200
 
 def print_remains(deleted: DeletionResult) -> None:
     if deleted.erasure_pending:
-        click.echo("Another process still reads: the bytes of the deleted texts are erased once it has ended.")
+        print_sentence("Another process still reads: the bytes of the deleted texts are erased once it has ended.")
     for worktree in deleted.retained_worktrees:
         print_line(f"The worktree {quote_name(worktree, _MAX_PATH)} contains changes and was kept.")
     for name in deleted.skipped:

@@ -35,6 +35,7 @@ from fidelio.surfaces.cli.context import (
     print_items,
     print_json,
     print_line,
+    print_sentence,
     print_table,
     quote_name,
     resolve_project,
@@ -102,7 +103,7 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
     ]
     print_table(rows, ["name", "executor", "may", "description"])
     for broken in listing.broken:
-        click.echo(f"broken: {escape_line(broken.name)}: {escape_line(broken.error)}", err=True)
+        print_sentence(f"broken: {escape_line(broken.name)}: {escape_line(broken.error)}", err=True)
 
 
 @agents_command.command("list")
@@ -124,13 +125,13 @@ async def list_sessions(
         body = sessions_json(page.items, page.next, total, waiting)
         print_items(body.pop("sessions"), body.pop("next_cursor", None), **body)
     elif not page.items:
-        click.echo(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
+        print_sentence(f"No agent sessions. `{cli.program} agents start NAME PROMPT` starts one.")
     else:
         print_table([session_row(session) for session in page.items], ["name", "state", "blueprint", "changed", "project"])
         for session in (item for item in page.items if item.id in waiting):
             print_line(f"Session {quote_name(session.name)} waits: {escape_line(waiting[session.id])}")
         if page.next:
-            click.echo(f"More: {cli.program} agents list --after {page.next}")
+            print_sentence(f"More: {cli.program} agents list --after {page.next}")
 
 
 @agents_command.command("start")

@@ -14,7 +14,7 @@ from fidelio.anchors.schedule import AnchorSchedule, parse_interval
 from fidelio.app.application import Application
 from fidelio.clock import format_iso
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.cli.context import escape_line
+from fidelio.surfaces.cli.context import escape_line, print_sentence
 
 if TYPE_CHECKING:
     from fidelio.anchors.service import AnchorVerdicts
@@ -88,23 +88,23 @@ def print_anchors(verdicts: AnchorVerdicts | None) -> None:
 def _print_verdict(verdict: AnchorVerdict) -> None:
     name = escape_line(f"Anchor {verdict.number} of {format_iso(verdict.time)} ({verdict.source})")
     if verdict.signer == "forged":
-        click.echo(f"{name} proves nothing: its signature is not valid.", err=True)
+        print_sentence(f"{name} proves nothing: its signature is not valid.", err=True)
         return
     if verdict.signer == "unknown":
-        click.echo(f"{name} proves nothing: it is signed by the unknown key {verdict.fingerprint}.", err=True)
+        print_sentence(f"{name} proves nothing: it is signed by the unknown key {verdict.fingerprint}.", err=True)
         return
     for finding in verdict.findings[:_PRINTED_FINDINGS]:
         subject = f"session {finding.session} " if finding.session else ""
         click.echo(escape_line(f"{name}: {subject}{finding.reason}."), err=True)
     if verdict.count > _PRINTED_FINDINGS:
-        click.echo(f"{name}: {verdict.count - _PRINTED_FINDINGS} more contradictions.", err=True)
+        print_sentence(f"{name}: {verdict.count - _PRINTED_FINDINGS} more contradictions.", err=True)
     if not verdict.count:
         whose = "the pinned key" if verdict.signer == "pinned" else "a key of this home"
-        click.echo(f"{name} agrees with the ledger: {verdict.sessions} sessions, signed by {whose} {verdict.fingerprint}.")
+        print_sentence(f"{name} agrees with the ledger: {verdict.sessions} sessions, signed by {whose} {verdict.fingerprint}.")
     for note in verdict.notes[:_PRINTED_FINDINGS]:
         click.echo(escape_line(f"  Note: {note}."))
     if len(verdict.notes) > _PRINTED_FINDINGS:
-        click.echo(f"  Note: events of {len(verdict.notes) - _PRINTED_FINDINGS} more sessions were redacted.")
+        print_sentence(f"  Note: events of {len(verdict.notes) - _PRINTED_FINDINGS} more sessions were redacted.")
     _print_time_stamp(name, verdict)
 
 
@@ -112,9 +112,9 @@ def _print_time_stamp(name: str, verdict: AnchorVerdict) -> None:
     if (stamp := verdict.time_stamp) is None:
         return
     if stamp.state == "verified":
-        click.echo(f"  It existed at {format_iso(stamp.time)}, says {escape_line(stamp.authority)}.")
+        print_sentence(f"  It existed at {format_iso(stamp.time)}, says {escape_line(stamp.authority)}.")
     else:
-        click.echo(f"{name}: its time stamp is {stamp.state}: {escape_line(stamp.reason)}", err=stamp.state == "invalid")
+        print_sentence(f"{name}: its time stamp is {stamp.state}: {escape_line(stamp.reason)}", err=stamp.state == "invalid")
 
 
 def schedule_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import UsageProblem
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.anchor_options import TARGET_HELP, TSA, TSA_HELP
-from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, print_sentence, with_cli_context
 
 if TYPE_CHECKING:
     from fidelio.anchors.service import CreatedAnchor
@@ -61,6 +61,6 @@ def _print_created(created: CreatedAnchor, *, as_json: bool) -> None:
         )
         return
     stamped = ", time-stamped" if anchor.time_stamp else ""
-    click.echo(f"Anchor {statement.number} of {statement.count} sessions{stamped}: {escape_line(created.location)}")
+    print_sentence(f"Anchor {statement.number} of {statement.count} sessions{stamped}: {escape_line(created.location)}")
     click.echo(f"  signed by the key {anchor.fingerprint}")
-    click.echo("  Keep the anchor and the fingerprint in another place than this home.")
+    print_sentence("  Keep the anchor and the fingerprint in another place than this home.")

@@ -59,7 +59,7 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         status = _STATES.get(call["s"], "ok")
         activity = f" in {quote_name(call['act'])}" if call["act"] else ""
         who, what = quote_name(call["aid"]), quote_name(call["name"])
-        print_line(f"{format_local(call['time'])}  {pad(who, 14)} {what}{activity}: {status}, {int(call['ms'])} ms")
+        print_line(f"{format_local(call['time'])}  {pad(who, 12)}  {what}{activity}: {status}, {int(call['ms'])} ms")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
             print_quote(note, "    ")
 

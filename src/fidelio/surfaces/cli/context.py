@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
@@ -24,7 +24,7 @@ from fidelio.errors import Command, Text, UsageProblem, render
 from fidelio.processes.caller import identify_process
 from fidelio.settings import Settings, load_settings
 from fidelio.surfaces.commands import add_home_option, find_program
-from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure
+from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure, pad
 from fidelio.surfaces.text import escape_line as escape_line  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import escape_text as escape_text  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.text import quote_name as quote_name  # noqa: PLC0414  # commands import it from here
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
+_NUMBER = "NUMBER"
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -119,6 +120,30 @@ def parse_duration(text: str, option: str) -> int:
     if match is None:
         raise UsageProblem(f"{option} has the invalid value {text!r:.80}.", remedy="Write a number and s, m, h or d: 30m, 2h.")
     return int(match[1]) * _SECONDS[match[2]]
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Formats help pages: breaks no word at its hyphen, such as `read-only`, and calls a number NUMBER."""
+
+    # A hyphen at which no line is broken takes the place of each hyphen until the page is complete.
+    _WHOLE = "\N{NON-BREAKING HYPHEN}"
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", self._WHOLE))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        whole = [
+            (first.replace("INTEGER RANGE", _NUMBER).replace("FLOAT RANGE", _NUMBER), second.replace("-", self._WHOLE))
+            for first, second in rows
+        ]
+        super().write_dl(whole, col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(self._WHOLE, "-")
+
+
+# Every context makes its pages with this class.
+click.Context.formatter_class = HelpFormatter
 
 
 class CommandGroup(click.Group):
@@ -242,13 +267,29 @@ def print_line(line: str, indent: str = "", *, err: bool = False) -> None:
         click.echo(part, err=err)
 
 
-def print_message(text: str) -> None:
-    """Print an error or a finding on standard error: wrapped on a terminal, else unbroken, because programs read it."""
-    line = escape_line(text)
-    if sys.stderr.isatty():
-        print_line(line, err=True)
+def print_commands(purposes: Mapping[str, str]) -> None:
+    """Print commands to try, each with its purpose: beside it, or below it on a terminal that is too narrow for that.
+
+    A command is never broken into lines, so that it can be copied.
+    """
+    width = max(measure(escape_line(command)) for command in purposes)
+    is_wide = not sys.stdout.isatty() or width + 4 + max(map(measure, purposes.values())) <= terminal_width()
+    for command, purpose in purposes.items():
+        line = escape_line(command)
+        click.echo(f"  {pad(line, width)}  {purpose}" if is_wide else f"  {line}\n      {purpose}")
+
+
+def print_sentence(line: str, *, err: bool = False) -> None:
+    """Print a line of Fidelio's own: wrapped on a terminal, else unbroken, because programs read it."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        print_line(line, err=err)
     else:
-        click.echo(line, err=True)
+        click.echo(line, err=err)
+
+
+def print_message(text: str) -> None:
+    """Print an error or a finding on standard error."""
+    print_sentence(escape_line(text), err=True)
 
 
 def print_block(text: str) -> None:

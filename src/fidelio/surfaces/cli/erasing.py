@@ -22,6 +22,7 @@ from fidelio.surfaces.cli.context import (
     json_option,
     json_text,
     print_json,
+    print_sentence,
     run_async,
     shorten,
     terminal_width,
@@ -40,16 +41,16 @@ def delete_session(cli: CliContext, name: str, reason: str, *, yes: bool, as_jso
     sessions = run_async(_plan_deletion(cli, name))
     if not as_json or not yes:
         for session in sessions[:_LISTED]:
-            click.echo(f"  {session.id}  {session.kind}, {session.status}, {session.last_seq} events", err=as_json)
+            print_sentence(f"  {session.id}  {session.kind}, {session.status}, {session.last_seq} events", err=as_json)
     others = f" and {len(sessions) - 1} that it has started" if len(sessions) > 1 else ""
     _confirm(f"Erase session {sessions[0].id}{others} for good?", yes=yes)
     retained = run_async(_delete(cli, sessions, person, reason))
     if as_json:
         print_json({"deleted": [session.id for session in sessions], "retained_worktrees": list(retained)})
         return
-    click.echo(f"Session {sessions[0].id}{others} is deleted. The record says by whom and why; `verify` still works.")
+    print_sentence(f"Session {sessions[0].id}{others} is deleted. The record says by whom and why; `verify` still works.")
     for path in retained:
-        click.echo(f"  The worktree {escape_line(path)} holds changes and stays.")
+        print_sentence(f"  The worktree {escape_line(path)} holds changes and stays.")
 
 
 async def _plan_deletion(cli: CliContext, name: str) -> list[Session]:
@@ -66,7 +67,9 @@ async def _delete(cli: CliContext, sessions: Sequence[Session], person: str, rea
 
 async def _print_pending(records: Records) -> None:
     if await records.erasure_pending():
-        click.echo("Some bytes are still in the file because a reader holds them. They are erased once it has ended.", err=True)
+        print_sentence(
+            "Some bytes are in the file until the process that reads them has ended; then they are erased.", err=True
+        )
 
 
 @click.command("redact")
@@ -128,7 +131,7 @@ def _print_plan(plan: RedactionPlan, *, as_json: bool) -> None:
         print_json({"session": plan.session.id, "events": events, "unerasable": unerasable, "remains": list(plan.remains)})
         return
     if not plan.events:
-        click.echo(f"Session {plan.session.id} has no such event that is not erased already.")
+        print_sentence(f"Session {plan.session.id} has no such event that is not erased already.")
     for event in plan.events[:_LISTED]:
         start = f"  {event.seq:>5}  {format_local(event.time)}  {escape_line(event.type)}  "
         click.echo(start + shorten(json_text(event.body), max(20, terminal_width() - len(start))))
@@ -145,14 +148,16 @@ def _print_redacted(plan: RedactionPlan, notes: list[int], remains: list[str], *
             {"session": plan.session.id, "erased": seqs, "recorded": notes, "unerasable": unerasable, "remains": remains}
         )
         return
-    click.echo(f"{_count(plan.events)} of session {plan.session.id} erased; event {notes[-1]} says by whom and why.")
+    print_sentence(f"{_count(plan.events)} of session {plan.session.id} erased; event {notes[-1]} says by whom and why.")
     _print_unerasable(plan, remains)
 
 
 def _print_unerasable(plan: RedactionPlan, remains: Sequence[str]) -> None:
     if plan.unerasable:
         seqs = ", ".join(str(event.seq) for event in plan.unerasable[:_LISTED])
-        click.echo(f"The text is also in the actor of events {seqs}. The chain contains it, so it cannot be erased.", err=True)
+        print_sentence(
+            f"The text is also in the actor of events {seqs}. The chain contains it, so it cannot be erased.", err=True
+        )
     for remaining in remains:
         click.echo(f"The text is still in {escape_line(remaining)}.", err=True)
 

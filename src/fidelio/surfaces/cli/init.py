@@ -22,7 +22,15 @@ from msgspec.structs import replace
 from fidelio.home import load_user_trust
 from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
-from fidelio.surfaces.cli.context import CliContext, escape_line, escape_text, json_option, print_json, with_cli_context
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    escape_line,
+    escape_text,
+    json_option,
+    print_json,
+    print_sentence,
+    with_cli_context,
+)
 from fidelio.surfaces.cli.instructions import INSTRUCTION_FILES, add_paragraph, remove_paragraph
 from fidelio.surfaces.cli.project_home import (
     ProjectHome,
@@ -186,7 +194,7 @@ def _remove_instructions(project: Path, *, dry_run: bool, as_json: bool) -> int:
     elif edits:
         _print_edits(edits, dry_run=dry_run)
     else:
-        click.echo(f"Neither {' nor '.join(INSTRUCTION_FILES)} has {_CONTENTS[INSTRUCTIONS]}.")
+        print_sentence(f"Neither {' nor '.join(INSTRUCTION_FILES)} has {_CONTENTS[INSTRUCTIONS]}.")
     return _report_unfinished(edits, "were not changed")
 
 
@@ -323,38 +331,38 @@ def _print_clients(project: Path, options: InitOptions) -> None:
     """Say which clients were left out, because a person may miss a client that is not found."""
     left_out = [client.title for client in CLIENTS if client not in options.list_clients(project)]
     if left_out and not options.names:
-        click.echo(f"Not found on this machine, so not set up: {', '.join(left_out)}. --all sets up every client.")
+        print_sentence(f"Not found on this machine, so not set up: {', '.join(left_out)}. --all sets up every client.")
 
 
 def _print_home(chosen: ProjectHome, *, dry_run: bool) -> None:
     would = f"would be kept in {chosen.home.path}{', which would be created' if chosen.is_new else ''}"
-    click.echo(f"Sessions of this project {would if dry_run else f'are kept in {chosen.home.path}'}.")
+    print_sentence(f"Sessions of this project {would if dry_run else f'are kept in {chosen.home.path}'}.")
     if not (chosen.is_named or chosen.is_new or load_user_trust().trusts(chosen.home.path)):
         program = add_home_option(find_program(), None)
         trust = f"{program} trust {shlex.quote(str(chosen.home.path.parent))}"
-        click.echo(f"Its .fidelio was there before, so its workflows and blueprints are not used until you trust them: {trust}")
+        print_sentence(f"Its .fidelio was there before, so its files are not used until you trust them: {trust}")
     if chosen.before:
-        click.echo(describe_former_home(chosen.before))
+        print_sentence(describe_former_home(chosen.before))
 
 
 def _print_hints(entries: Mapping[str, Sequence[str]], edits: Sequence[Edit], options: InitOptions) -> None:
     if edits and (paths := _list_own_paths(entries)):
         named = ", ".join(map(escape_line, paths))
-        click.echo(f"The entries contain paths of this machine, so do not commit them: {named}")
+        print_sentence(f"The entries contain paths of this machine, so do not commit them: {named}")
     if options.dry_run:
         return
     if edits:
-        click.echo("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
+        print_sentence("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
     if options.sandbox:
-        click.echo(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests of this project.")
-        click.echo("Its questions wait in the inbox. The command `sandbox diff` shows what it has changed.")
+        print_sentence(f"For the sandbox say: use only the tools of {SANDBOX_NAME}, and run the tests of this project.")
+        print_sentence("Its questions wait in the inbox. `sandbox diff` shows what it has changed.")
     offers = {
         "--sandbox": ("a sandbox with a copy of this project", options.sandbox),
         "--orchestrator": ("tools that start other agents", options.orchestrator),
         "--instructions AGENTS.md": ("a paragraph for agents about the workflows", bool(options.added)),
     }
     if wanted := [f"{option} ({purpose})" for option, (purpose, is_chosen) in offers.items() if not is_chosen]:
-        click.echo(f"More is possible: {', '.join(wanted)}.")
+        print_sentence(f"More is possible: {', '.join(wanted)}.")
 
 
 def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
@@ -382,7 +390,7 @@ def _report_unfinished(edits: Sequence[Edit], problem: str = "have no entry for 
     unfinished = list(dict.fromkeys(edit.file for edit in edits if edit.state in UNFINISHED))
     if unfinished:
         count = f"{len(unfinished)} of {len(files)} files"
-        click.echo(f"fidelio: {count} {problem}: {', '.join(unfinished)}.", err=True)
+        print_sentence(f"fidelio: {count} {problem}: {', '.join(unfinished)}.", err=True)
     return 1 if unfinished else 0
 
 

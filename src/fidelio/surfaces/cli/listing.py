@@ -10,6 +10,7 @@ from fidelio.surfaces.cli.context import (
     json_option,
     print_items,
     print_message,
+    print_sentence,
     print_table,
     with_cli_context,
     workflows_option,
@@ -34,7 +35,7 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
         untrusted = {"untrusted": [str(root.path) for root in library.untrusted]} if library.untrusted else {}
         print_items([_entry_json(entry) for entry in entries], None, findings=found, **untrusted)
     elif not entries:
-        click.echo("No workflows found. A workflow is a directory that contains workflow.yaml, workflow.toon or workflow.json.")
+        print_sentence("No workflows found. A workflow is a directory with workflow.yaml, workflow.toon or workflow.json.")
     else:
         print_table([_entry_row(entry) for entry in entries], ["id", "version", "from", "title"], cut=["from", "title"])
         for entry in entries:

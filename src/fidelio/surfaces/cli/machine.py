@@ -27,6 +27,7 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     print_json,
+    print_sentence,
     run_async,
     supports_unicode,
     terminal_width,
@@ -286,7 +287,7 @@ def keys_command(cli: CliContext, rotate: bool, as_json: bool) -> None:
     if as_json:
         print_json({"active": active.kid, "source": source, "rotated": rotate, "resealed_vaults": resealed})
     else:
-        click.echo(f"Key {active.kid} from {source} seals new tokens.")
+        print_sentence(f"Key {active.kid} from {source} seals new tokens.")
         if resealed:
             click.echo(f"{resealed} vaults are sealed with it now.")
 

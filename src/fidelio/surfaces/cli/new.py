@@ -25,8 +25,10 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
     json_option,
+    print_commands,
     print_json,
     print_line,
+    print_sentence,
     quote_name,
     relative_path,
     resolve_project,
@@ -191,7 +193,7 @@ def _list_next_commands(cli: CliContext, chosen: ProjectHome, workflow: str) -> 
         f"{cli.program} lint": "checks it, after every change",
         f"{cli.program} draw {name}": "draws it",
         f"{cli.program} run {name}": "runs it with agents",
-        f"{cli.program} init": f"connects your own agent; then say: use the fidelio server and start {quote_name(workflow)}",
+        f"{cli.program} init": f"connects your agent; then say: use fidelio, start {quote_name(workflow)}",
     }
 
 
@@ -203,8 +205,5 @@ def _print_result(chosen: ProjectHome, file: Path, commands: dict[str, str]) -> 
         print_line(
             f"Nobody has trusted {escape_line(str(chosen.home.path))}, so its workflows are not used until you trust it."
         )
-    click.echo("The comments in the file explain every part. Next:")
-    width = max(map(len, commands))
-    for command, purpose in commands.items():
-        # Not wrapped: a command must stay in one piece to be copied.
-        click.echo(f"  {escape_line(command):<{width}}  {purpose}")
+    print_sentence("The comments in the file explain every part. Next:")
+    print_commands(commands)

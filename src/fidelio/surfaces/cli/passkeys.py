@@ -13,6 +13,7 @@ from fidelio.surfaces.cli.context import (
     json_option,
     print_json,
     print_line,
+    print_sentence,
     print_table,
     quote_name,
     with_cli_context,
@@ -38,7 +39,7 @@ async def list_keys(cli: CliContext, as_json: bool) -> None:
     if as_json:
         print_json({"items": [_key_json(key) for key in keys], "next": None})
     elif not keys:
-        click.echo(f"No passkeys. `{cli.program} open` prints a link to the page; register one under Passkeys.")
+        print_sentence(f"No passkeys. `{cli.program} open` prints a link to the page; register one under Passkeys.")
     else:
         rows = [
             {

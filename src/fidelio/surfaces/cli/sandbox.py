@@ -257,7 +257,7 @@ def _print_output(output: Mapping[str, Any], timeout: int) -> None:
         if text:
             click.echo("\n".join(map(escape_text, text.removesuffix("\n").split("\n"))), err=is_error)
     if output.get("truncated"):
-        click.echo("fidelio: the output was cut; write it to a file to see all of it.", err=True)
+        print_message("fidelio: the output was cut; write it to a file to see all of it.")
     if output.get("timedOut"):
         print_message(f"fidelio: the command was ended after {timeout} s. {explain_limit(timeout)}")
 

@@ -18,7 +18,7 @@ from fidelio.orchestrator.blueprints.trust import describe_effect
 from fidelio.runtime.agents.definition import describe_effect as agent_effect
 from fidelio.runtime.environments.versions import describe_effect as environment_effect
 from fidelio.runtime.named_definitions import DefinitionFile
-from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, print_sentence, with_cli_context
 from fidelio.trust import VARIABLE, Trust
 
 
@@ -79,23 +79,23 @@ def _remove(directory: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"path": path, "trusted": False, "was_trusted": was_trusted})
     else:
-        click.echo(f"{escape_line(path)} {'is trusted no longer' if was_trusted else 'was not trusted'}.")
+        print_sentence(f"{escape_line(path)} {'is trusted no longer' if was_trusted else 'was not trusted'}.")
 
 
 def _print_contents(contents: ProjectContents) -> None:
-    click.echo(f"{escape_line(contents.path)} would bring into use:")
+    print_sentence(f"{escape_line(contents.path)} would bring into use:")
     if contents.problem:
-        click.echo(f"  Attention: {escape_line(contents.problem)}. Who can write there can change what your agents do.")
-    click.echo(f"  workflows:   {', '.join(map(escape_line, contents.workflows)) or 'none'}")
+        print_sentence(f"  Attention: {escape_line(contents.problem)}. Who can write there can change what your agents do.")
+    print_sentence(f"  workflows:   {', '.join(map(escape_line, contents.workflows)) or 'none'}")
     for blueprint in contents.blueprints:
-        click.echo(f"  blueprint:   {escape_line(blueprint.name)} runs {escape_line(describe_effect(blueprint))}")
+        print_sentence(f"  blueprint:   {escape_line(blueprint.name)} runs {escape_line(describe_effect(blueprint))}")
     for kind, file, effect in _describe_files(contents):
         brings = f"is broken: {file.problem!s}" if effect is None else f"has {effect}"
-        click.echo(f"  {kind + ':':<12} {escape_line(file.name)} {escape_line(brings)}")
+        print_sentence(f"  {kind + ':':<12} {escape_line(file.name)} {escape_line(brings)}")
     for broken in contents.broken:
-        click.echo(f"  broken:      {escape_line(broken.name)}: {escape_line(broken.error)}")
+        print_sentence(f"  broken:      {escape_line(broken.name)}: {escape_line(broken.error)}")
     if contents.has_record:
-        click.echo("  record:      its own ledger or keys, with all sessions, questions and runs that are in it")
+        print_sentence("  record:      its own ledger or keys, with all sessions, questions and runs that are in it")
 
 
 def _print_trusted(cli: CliContext, trust: Trust, *, as_json: bool) -> None:
@@ -106,13 +106,13 @@ def _print_trusted(cli: CliContext, trust: Trust, *, as_json: bool) -> None:
         print_json({"directories": directories, "blueprints": blueprints, "environment": list(trust.named)})
         return
     for entry in trusted:
-        click.echo(f"directory  {escape_line(entry.path)}{'' if Path(entry.path).is_dir() else ' (missing)'}")
+        print_sentence(f"directory  {escape_line(entry.path)}{'' if Path(entry.path).is_dir() else ' (missing)'}")
     for blueprint in trust.blueprints:
-        click.echo(f"blueprint  {escape_line(blueprint.source)}  {blueprint.hash[:16]}")
+        print_sentence(f"blueprint  {escape_line(blueprint.source)}  {blueprint.hash[:16]}")
     for name in trust.named:
         click.echo(f"directory  {escape_line(name)} (by {VARIABLE})")
     if not (trusted or trust.blueprints or trust.named):
-        click.echo(f"You have trusted no project. `{cli.program} trust DIR` shows what is in DIR, and trusts it.")
+        print_sentence(f"You have trusted no project. `{cli.program} trust DIR` shows what is in DIR, and trusts it.")
 
 
 def _describe_files(contents: ProjectContents) -> Iterator[tuple[str, DefinitionFile[Any], str | None]]:

@@ -19,6 +19,7 @@ from fidelio.surfaces.cli.context import (
     print_json,
     print_line,
     print_reply,
+    print_sentence,
     print_table,
     quote_name,
     run_async,
@@ -84,7 +85,7 @@ async def list_vaults(cli: CliContext, as_json: bool) -> None:
     if as_json:
         print_items(vaults)
     elif not vaults:
-        click.echo(f"No vaults. `{cli.program} vaults add NAME` stores a value that it reads from standard input.")
+        print_sentence(f"No vaults. `{cli.program} vaults add NAME` stores a value that it reads from standard input.")
     else:
         rows = [{"name": each["displayName"], "id": each["id"], "changed": each["changedAt"]} for each in vaults]
         print_table(rows, ["name", "id", "changed"])

@@ -18,6 +18,7 @@ from fidelio.surfaces.cli.context import (
     print_items,
     print_json,
     print_line,
+    print_sentence,
     print_table,
     quote_name,
     with_cli_context,
@@ -79,7 +80,7 @@ def list_webhooks(cli: CliContext, as_json: bool) -> None:
     if as_json:
         print_items([_webhook_json(webhook) for webhook in webhooks])
     elif not webhooks:
-        click.echo(f"No webhooks. `{cli.program} webhooks add URL` adds one.")
+        print_sentence(f"No webhooks. `{cli.program} webhooks add URL` adds one.")
     else:
         rows = [{"id": each.id, "added": format_local(each.created_at, seconds=False), "url": each.url} for each in webhooks]
         print_table(rows, ["id", "added", "url"])

@@ -171,12 +171,12 @@ def _describe_store(store: dict[str, Any]) -> str:
 
 @memory_group.command("read")
 @session_argument
-@click.argument("store", type=click.Choice(get_args(Store)))
+@click.argument("store", type=click.Choice(get_args(Store)), metavar="STORE")
 @project_option
 @json_option
 @with_cli_context
 async def read_memory(cli: CliContext, session: str, store: str, project: str | None, as_json: bool) -> None:
-    """Print the memory STORE of SESSION."""
+    """Print the memory STORE of SESSION; `memory list` names the stores."""
     async with open_target(cli, session, project) as target:
         found = await _call(target, "memory_read", {"target": store})
     if as_json:

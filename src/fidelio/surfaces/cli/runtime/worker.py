@@ -13,7 +13,7 @@ import click
 from fidelio.errors import UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.work.worker import EnvironmentWorker, SandboxTools, WorkApi, open_client
-from fidelio.surfaces.cli.context import CliContext, json_reply_option, quote_name, with_cli_context
+from fidelio.surfaces.cli.context import CliContext, json_reply_option, print_sentence, quote_name, with_cli_context
 from fidelio.surfaces.cli.sandbox import real_project
 
 
@@ -58,7 +58,7 @@ async def _work_for_environment(
         await app.host_sandboxes()
         tools = SandboxTools(await app.runtime(), real_project(None), environment=sandbox, mount=mount)
         await tools.check()
-        click.echo(f"Working for {quote_name(environment)}. Ctrl-C ends it.", err=True)
+        print_sentence(f"Working for {quote_name(environment)}. Ctrl-C ends it.", err=True)
         with _catch_interrupt(stop):
             await EnvironmentWorker(WorkApi(client, environment), tools, stop, lambda line: click.echo(line, err=True)).run()
 
