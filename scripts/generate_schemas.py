@@ -49,8 +49,15 @@ give `skills` as a list, an activity a single trigger without a list, an option 
 """
 
 
+# Editors show this as a warning at the key. Validators ignore it, because the server reads a file with such a key.
+UNKNOWN_KEY = {"deprecationMessage": "This key is unknown here and has no effect. Is it misspelt?"}
+
+
 def schema(kind: str) -> dict[str, Any]:
     made = KINDS[kind].model_json_schema(by_alias=True, mode="validation")
+    for model in (made, *made.get("$defs", {}).values()):
+        if model.get("additionalProperties") is True and "properties" in model:
+            model["additionalProperties"] = UNKNOWN_KEY
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
 

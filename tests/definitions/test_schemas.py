@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.models import Activity
 from fidelio.definitions.reading import read_bytes
 from fidelio.errors import UnreadableDefinition
@@ -77,6 +78,29 @@ def test_an_editor_and_the_server_agree_about_a_file(change: dict[str, Any], sou
 
     assert accepted is sound
     assert (faults("activity", ACTIVITY | change) == []) is sound
+
+
+@proves("models.schemas")
+@pytest.mark.parametrize("kind", generator.KINDS)
+def test_an_editor_warns_of_every_key_that_has_no_effect(kind: str) -> None:
+    """Editors show a `deprecationMessage` at the key; tried with the YAML language server."""
+    models = generator._models(generator.schema(kind)).values()
+    free = [model["title"] for model in models if model.get("additionalProperties") not in (False, generator.UNKNOWN_KEY)]
+
+    assert free == []
+
+
+@proves("models.schemas")
+def test_the_schemas_accept_every_bundled_file() -> None:
+    folders = {"activities": "activity", "skills": "skill"}
+    kinds = {
+        file: folders.get(file.parent.name, file.stem)
+        for file in bundled_root().path.rglob("*.yaml")
+        if file.parent.name in folders or file.stem in generator.KINDS
+    }
+
+    assert set(kinds.values()) == {"activity", "skill", "workflow"}
+    assert [file for file, kind in kinds.items() if faults(kind, read_bytes(file.read_bytes(), file.name).data)] == []
 
 
 @proves("models.schemas", "definitions.real-files")

@@ -231,3 +231,16 @@ def test_an_editor_finds_the_schema_of_each_kind_of_file(fidelio: Fidelio, tmp_p
         for kind in json.loads(Path(copied["activity"]).read_text())["$defs"]["Step"]["properties"]["condition"]["anyOf"]
         if kind.get("type") == "string"
     }
+
+
+@proves("lint.guidance")
+def test_a_finding_names_the_command_that_explains_its_rule(fidelio: Fidelio, tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("id: w\nversion: 1.0.0\ntitle: W\nfidelty: enforce\nactivities: []\n")
+    found = fidelio("lint", str(tmp_path))
+    explained, unknown = fidelio("lint", "--explain", "unknown-key"), fidelio("lint", "--explain", "unknown-kee")
+
+    assert "    More: `fidelio lint --explain unknown-key`" in found.stdout
+    assert explained.stdout.startswith("unknown-key: warning\n")
+    assert "Not reported:" in explained.stdout
+    assert json.loads(fidelio("lint", "--explain", "schema", "--json").stdout)["rule"] == "schema"
+    assert (unknown.returncode, "There is no rule 'unknown-kee'. Did you mean unknown-key" in unknown.stderr) == (2, True)

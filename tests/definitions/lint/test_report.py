@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from fidelio.definitions.findings import Finding, error, warning
 from fidelio.definitions.lint import (
     encode_findings,
     encode_sarif,
+    explain_rule,
     format_findings,
     has_errors,
     lint_directory,
+    list_rules,
     list_unopened_files,
     load_examples,
     render_summary,
@@ -153,6 +157,19 @@ def test_the_first_finding_of_a_rule_shows_the_right_form_and_where_it_is_explai
     assert report.count("For example:") == 1
     assert "        description: What is to be done." in report
     assert "    More: docs/reference/lint-rules.md#unknown-key" in report
+    explained = format_findings(found, examples=load_examples(["unknown-key"]), explained_by="fidelio lint --explain")
+    assert "    More: `fidelio lint --explain unknown-key`" in explained
+
+
+@proves("lint.guidance")
+@pytest.mark.parametrize("rule", list_rules())
+def test_every_rule_explains_itself_with_both_examples(rule: str) -> None:
+    text, example = explain_rule(rule), load_examples([rule])[rule]
+
+    assert re.match(rf"{rule}: (error|warning)\n\n[A-Z`].*\.\n\nReported:\n", text, re.DOTALL)
+    assert text.endswith(textwrap.indent(example.strip(), "    "))
+    # Conditions are shown in the form in which people write them.
+    assert "type: simple" not in example
 
 
 @proves("lint.sarif")

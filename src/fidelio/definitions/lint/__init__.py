@@ -7,21 +7,25 @@ importing this package registers them.
 from __future__ import annotations
 
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fidelio.definitions.findings import Finding
+from fidelio.definitions.findings import READING_RULES, Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.identifiers import escape_name
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.lint import checkpoints, conditions, identity, targets, transitions, variables
 from fidelio.definitions.lint.rules import RULES, Rule
-from fidelio.definitions.lint.sarif import encode_sarif, link_rule
+from fidelio.definitions.lint.sarif import describe_rule, describe_severity, encode_sarif, link_rule
 from fidelio.definitions.lint.subject import list_subjects
 from fidelio.definitions.reading.document import detect_format
 from fidelio.definitions.wording import describe_count
+
+if TYPE_CHECKING:
+    from fidelio.definitions.lint.examples import Example
 
 RULE_MODULES = (identity, targets, transitions, checkpoints, conditions, variables)
 _RED, _YELLOW, _GREEN, _BOLD, _FAINT, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
@@ -80,37 +84,58 @@ def format_findings(
     color: bool = False,
     root: str | os.PathLike[str] = "",
     examples: Mapping[str, str] | None = None,
+    explained_by: str = "",
 ) -> str:
     """Render a paragraph per finding, in the form that editors turn into links, and a summary line.
 
-    The first finding of each rule shows its example of the right form, and where the reference explains the rule.
+    The first finding of each rule shows its example of the right form, and what explains the rule: the command `explained_by`
+    with the rule at its end, else the reference.
     """
     found, lines, left = list(findings), list[str](), dict(examples or {})
     for finding in found:
         lines += _render_finding(finding, os.fspath(root), color=color)
         if (example := left.pop(finding.rule, None)) is not None:
-            lines += [f"    {_paint(line, _FAINT, color=color)}" for line in _render_example(finding.rule, example)]
+            lines += [
+                f"    {_paint(line, _FAINT, color=color)}" for line in _render_example(finding.rule, example, explained_by)
+            ]
     return "\n".join([*lines, render_summary(found, color=color)])
 
 
 MAX_EXAMPLE_LINES = 12
 
 
-def _render_example(rule: str, example: str) -> Iterator[str]:
+def _render_example(rule: str, example: str, explained_by: str) -> Iterator[str]:
     yield "For example:"
     rows = example.strip().splitlines()
     yield from (f"    {row}" for row in rows[:MAX_EXAMPLE_LINES])
     if len(rows) > MAX_EXAMPLE_LINES:
         yield "    ..."
-    yield f"More: {link_rule(rule)}"
+    yield f"More: {f'`{explained_by} {rule}`' if explained_by else link_rule(rule)}"
+
+
+def _load_known_examples() -> dict[str, Example]:
+    from fidelio.definitions.lint.examples import load_reading_examples, load_rule_examples  # noqa: PLC0415  # reads YAML files, which only a report needs
+
+    return {**load_reading_examples(), **load_rule_examples()}
 
 
 def load_examples(rules: Iterable[str]) -> dict[str, str]:
     """The right form for each of these rules, as the reference shows it."""
-    from fidelio.definitions.lint.examples import load_reading_examples, load_rule_examples  # noqa: PLC0415  # reads YAML files, which only a report needs
-
-    known = {**load_reading_examples(), **load_rule_examples()}
+    known = _load_known_examples()
     return {rule: known[rule].good for rule in dict.fromkeys(rules) if rule in known}
+
+
+def list_rules() -> list[str]:
+    """The ids of all rules, those of reading files first."""
+    return [*(rule for rule in READING_RULES if rule not in RULES), *sorted(RULES)]
+
+
+def explain_rule(rule: str) -> str:
+    """What a rule finds, and an example of what it reports and of what it does not, for a terminal."""
+    example = _load_known_examples()[rule]
+    texts = {"Reported": example.bad, "Not reported": example.good}
+    shown = (f"{title}:\n\n{textwrap.indent(text.strip(), '    ')}" for title, text in texts.items())
+    return "\n\n".join([f"{rule}: {describe_severity(rule)}", describe_rule(rule), *shown])
 
 
 def _render_finding(finding: Finding, root: str, *, color: bool) -> Iterator[str]:
@@ -152,10 +177,12 @@ __all__ = [
     "Rule",
     "encode_findings",
     "encode_sarif",
+    "explain_rule",
     "format_findings",
     "has_errors",
     "lint",
     "lint_directory",
+    "list_rules",
     "list_unopened_files",
     "load_examples",
     "render_summary",

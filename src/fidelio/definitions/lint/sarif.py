@@ -24,6 +24,18 @@ def link_rule(rule: str) -> str:
     return f"{PAGE}#{rule}"
 
 
+def describe_rule(rule: str) -> str:
+    """What a rule finds, in whole sentences."""
+    return RULES[rule].documentation if rule in RULES else READING_RULES.get(rule, rule)
+
+
+def describe_severity(rule: str) -> str:
+    """`error` or `warning`."""
+    if rule in RULES:
+        return RULES[rule].severity
+    return "warning" if rule in READING_WARNINGS else "error"
+
+
 def encode_sarif(
     findings: Iterable[Finding], *, root: str | os.PathLike[str], examples: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -44,16 +56,16 @@ def encode_sarif(
 
 
 def _describe_rule(rule: str, example: str) -> dict[str, Any]:
-    known = RULES.get(rule)
-    text = known.documentation if known is not None else READING_RULES.get(rule, rule)
-    severity = known.severity if known is not None else "warning" if rule in READING_WARNINGS else "error"
-    help_text = "\n".join([f"See {link_rule(rule)}.", *(["For example:", "", example] if example else [])])
+    text = describe_rule(rule)
+    help_text = "\n".join(
+        [f"`fidelio lint --explain {rule}` explains it.", *(["For example:", "", example] if example else [])]
+    )
     return {
         "id": rule,
         "shortDescription": {"text": text.partition(". ")[0].rstrip(".") + "."},
         "fullDescription": {"text": text},
         "help": {"text": help_text},
-        "defaultConfiguration": {"level": severity},
+        "defaultConfiguration": {"level": describe_severity(rule)},
     }
 
 

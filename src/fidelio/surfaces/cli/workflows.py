@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,10 +23,12 @@ from fidelio.definitions.library.search_path import bundled_root
 from fidelio.definitions.lint import (
     encode_findings,
     encode_sarif,
+    explain_rule,
     format_findings,
     has_errors,
     lint,
     lint_directory,
+    list_rules,
     list_unopened_files,
     load_examples,
 )
@@ -106,19 +109,37 @@ def draw_command(
 @click.option("--with-bundled", is_flag=True, help="With DIRECTORY: its workflows may refer to the bundled ones.")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
 @click.option("--sarif", "as_sarif", is_flag=True, help="Print SARIF, which build services show at the lines.")
+@click.option(
+    "--explain",
+    "rule",
+    metavar="RULE",
+    help="Do not check: explain RULE, with an example.",
+    shell_complete=lambda _, __, start: [rule for rule in list_rules() if rule.startswith(start)],
+)
 @json_option
 @with_cli_context
-def lint_command(
-    cli: CliContext, /, directory: str | None, with_bundled: bool, strict: bool, as_sarif: bool, as_json: bool
-) -> int:
+def lint_command(cli: CliContext, /, rule: str | None, as_json: bool, **options: Any) -> int:
     """Check workflow files: those in DIRECTORY, or everything on the search path.
 
     DIRECTORY contains workflows, as with `--workflows DIRECTORY`, or is the directory of a single workflow.
 
-    Each finding shows file, line, rule, what is wrong and what to do; docs/reference/lint-rules.md explains the rules.
+    Each finding shows file, line, rule, what is wrong and what to do; --explain RULE says more.
 
     Exit code 1: there are errors, or with --strict warnings.
     """
+    if rule is None:
+        return _check(cli, as_json=as_json, **options)
+    if rule not in list_rules():
+        near = " or ".join(get_close_matches(rule, list_rules(), n=3))
+        raise UsageProblem(
+            f"There is no rule {rule!r:.80}.", remedy=f"Did you mean {near}?" if near else "A finding names its rule."
+        )
+    text = explain_rule(rule)
+    print_json({"rule": rule, "text": text}) if as_json else print_block(text)
+    return 0
+
+
+def _check(cli: CliContext, *, directory: str | None, with_bundled: bool, strict: bool, as_sarif: bool, as_json: bool) -> int:
     findings = _lint(cli, directory, with_bundled=with_bundled)
     examples = {} if as_json else load_examples(finding.rule for finding in findings)
     if as_json:
@@ -128,7 +149,11 @@ def lint_command(
     else:
         # A program that reads the findings expects each on one line.
         show = print_block if sys.stdout.isatty() else click.echo
-        show(format_findings(sanitize(findings), color=uses_color(), root=current_directory(), examples=examples))
+        explain = f"{cli.program} lint --explain"
+        texts = format_findings(
+            sanitize(findings), color=uses_color(), root=current_directory(), examples=examples, explained_by=explain
+        )
+        show(texts)
         _name_unopened_files(directory)
     return int(has_errors(findings) or (strict and bool(findings)))
 
