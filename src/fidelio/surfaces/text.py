@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -98,10 +98,17 @@ class Layout(msgspec.Struct, frozen=True):
         """Put a text on a single line of at most `width` columns."""
         return shorten(self._encode(escape_line(text)), width, self._ellipsis)
 
-    def format_table(self, rows: Sequence[Mapping[str, str]], columns: Sequence[str], flexible: Sequence[str]) -> Iterator[str]:
+    def format_table(
+        self,
+        rows: Sequence[Mapping[str, str]],
+        columns: Sequence[str],
+        flexible: Sequence[str],
+        paint: Callable[[str, str], str] = lambda _, text: text,
+    ) -> Iterator[str]:
         """Yield the lines of a table of escaped texts, with a header. Cells of `flexible` columns are wrapped where needed.
 
-        If that does not suffice, each row becomes a block: the first cell, and below it a line for each other cell.
+        If that does not suffice, each row becomes a block: the first cell, and below it a line for each other cell. `paint`
+        gives a cell of a column its color; it must not change the width.
         """
         wanted = {name: max([len(name), *(measure(self._encode(row[name])) for row in rows)]) for name in columns}
         widths = _fit_columns(wanted, flexible, self._columns)
@@ -111,7 +118,8 @@ class Layout(msgspec.Struct, frozen=True):
         for row in ({name: name.upper() for name in columns}, *rows):
             cells = {name: self._fit_cell(row[name], widths[name]) for name in columns}
             for at in range(max(map(len, cells.values()))):
-                padded = (pad(lines[at] if at < len(lines) else "", widths[name]) for name, lines in cells.items())
+                texts = {name: lines[at] if at < len(lines) else "" for name, lines in cells.items()}
+                padded = (paint(name, text) + " " * (widths[name] - measure(text)) for name, text in texts.items())
                 yield (" " * _CELL_GAP).join(padded).rstrip()
 
     def _fit_cell(self, text: str, width: int) -> list[str]:

@@ -98,9 +98,14 @@ class DrawnTerminal:
 
 @asynccontextmanager
 async def run_in_terminal(
-    *arguments: str, environ: Mapping[str, str], directory: Path, columns: int = 80, rows: int = 40
+    *arguments: str,
+    environ: Mapping[str, str],
+    directory: Path,
+    columns: int = 80,
+    rows: int = 40,
+    variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[DrawnTerminal]:
-    """Run `fidelio` with these arguments at a terminal of this size."""
+    """Run `fidelio` with these arguments at a terminal of this size. `variables` go over those of the terminal."""
     terminal = DrawnTerminal(columns, rows)
     env = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = [sys.executable, "-c", _START, "-m", "fidelio", *arguments]
@@ -110,7 +115,7 @@ async def run_in_terminal(
         stdout=terminal.slave,
         stderr=terminal.slave,
         cwd=directory,
-        env={**env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "Europe/Paris"},
+        env={**env, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "TZ": "Europe/Paris", **(variables or {})},
     )
     os.close(terminal.slave)
     asyncio.get_running_loop().add_reader(terminal.master, terminal.feed)

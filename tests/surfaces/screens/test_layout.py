@@ -15,6 +15,7 @@ from tests.conductor.run_setup import RunSetup
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
+from tests.surfaces.screens.terminal import run_in_terminal
 
 # Commands that say something in sentences, also where there is nothing.
 SENTENCES = (
@@ -182,8 +183,20 @@ async def test_color_is_for_terminals_and_never_with_no_color(
 
     assert b"\x1b[3" in colored
     assert "\x1b" not in piped.stdout
-    plain = run_fidelio(("doctor",), environ={**place, "NO_COLOR": "1"}, directory=setup.project)
-    assert "\x1b" not in plain.stdout
+
+
+@proves("screens.color")
+@pytest.mark.parametrize(
+    ("variable", "value", "is_colored"), [("NO_COLOR", "1", False), ("TERM", "dumb", False), ("TERM", "xterm", True)]
+)
+async def test_a_terminal_without_color_gets_none(
+    setup: RunSetup, place: dict[str, str], variable: str, value: str, is_colored: bool
+) -> None:
+    run_fidelio(("agents", "start", "one", "Play.", "-b", "robot"), environ=place, directory=setup.project)
+    for command in (["doctor"], ["list"], ["agents", "list"], ["show", "hello"], ["tour"]):
+        async with run_in_terminal(*command, environ=place, directory=setup.project, variables={variable: value}) as terminal:
+            await terminal.wait()
+        assert (b"\x1b[" in terminal.raw) is is_colored, command
 
 
 @proves("json.errors")

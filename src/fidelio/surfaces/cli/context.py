@@ -36,6 +36,12 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
 _NUMBER = "NUMBER"
+_STATE_COLORS = {
+    **dict.fromkeys(("waiting", "blocked", "rescheduling"), "yellow"),
+    **dict.fromkeys(("failed", "lost"), "red"),
+    **dict.fromkeys(("queued", "starting", "running", "active"), "cyan"),
+    **dict.fromkeys(("succeeded", "completed"), "green"),
+}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -268,7 +274,7 @@ def print_line(line: str, indent: str = "", *, err: bool = False) -> None:
 
 
 def print_commands(purposes: Mapping[str, str]) -> None:
-    """Print commands to try, each with its purpose: beside it, or below it on a terminal that is too narrow for that.
+    """Print commands to try, each with its purpose on its line, or below it on a terminal that is too narrow for that.
 
     A command is never broken into lines, so that it can be copied.
     """
@@ -319,8 +325,19 @@ def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, cu
     """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, else the last, are wrapped."""
     first = columns[0]
     cells = [{**{name: escape_line(row[name]) for name in columns}, first: quote_name(row[first])} for row in rows]
-    for line in output_layout().format_table(cells, columns, cut or columns[-1:]):
+    for line in output_layout().format_table(cells, columns, cut or columns[-1:], _paint_cell if uses_color() else _leave_cell):
         click.echo(line)
+
+
+def _paint_cell(column: str, text: str) -> str:
+    """Make the header bold, and give a state the color that says whether somebody has to look at it."""
+    if text == column.upper():
+        return click.style(text, bold=True)
+    return click.style(text, fg=_STATE_COLORS[text]) if column in ("state", "status") and text in _STATE_COLORS else text
+
+
+def _leave_cell(_: str, text: str) -> str:
+    return text
 
 
 def shorten(text: str, width: int) -> str:
@@ -338,8 +355,8 @@ def terminal_width() -> int:
 
 
 def uses_color() -> bool:
-    """Whether standard output is a terminal and colors are not disabled."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    """Whether standard output is a terminal that shows colors. An empty NO_COLOR disables nothing."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def supports_unicode() -> bool:

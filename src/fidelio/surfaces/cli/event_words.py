@@ -78,7 +78,7 @@ def _ended(state: str) -> Callable[[Body], str]:
 
 
 def describe_values(event: Event) -> str:
-    """An event by its type and its plain values, for one that has no words."""
+    """An event without words: its type and its plain values."""
     if event.redacted:
         return "(erased)"
     plain = {key: value for key, value in event.body.items() if isinstance(value, str | int | float) and key != "run"}

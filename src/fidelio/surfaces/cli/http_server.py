@@ -314,7 +314,7 @@ async def _print_events(records: Records, session: str, terminal: AttendedTermin
 
 
 def _print_event_line(event: Event, terminal: AttendedTerminal) -> None:
-    """Print what happened. The calls behind it and the texts that it was given are left out; `fidelio trace` shows them."""
+    """Print what happened, without calls and texts that were loaded; `fidelio trace` shows the calls."""
     entry = describe_event(event)
     if not entry.is_minor or entry.is_error:
         what = escape_line(f"{entry.what}: {entry.detail}" if entry.detail else entry.what)
