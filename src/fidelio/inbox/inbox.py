@@ -64,6 +64,10 @@ class Inbox:
         """Read a page of requests, of a session or of all; `state` None selects all states."""
         return await self._ledger.requests(session=session, state=state, cursor=cursor, limit=limit)
 
+    async def count_requests(self, *, state: RequestState | None = "open") -> int:
+        """How many requests `list_requests` has in all of its pages."""
+        return await self._ledger.count_requests(state=state)
+
     def iterate(self, *, session: str | None = None, state: RequestState | None = "open") -> AsyncIterator[Request]:
         """Iterate over all requests, oldest first."""
         return all_pages(partial(self._ledger.requests, session=session, state=state))

@@ -166,6 +166,10 @@ class Ledger(ABC):
         """List requests, oldest first."""
 
     @abstractmethod
+    async def count_requests(self, *, session: str | None = None, state: RequestState | None = "open") -> int:
+        """Count the requests that `requests` would list, using an index."""
+
+    @abstractmethod
     async def document(self, space: str, path: str, *, version: int | None = None) -> Document | None:
         """A version of a document with its text: the newest if `version` is None."""
 

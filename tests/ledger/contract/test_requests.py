@@ -146,3 +146,20 @@ async def test_requests_are_listed_in_the_order_of_asking(ledger: Ledger) -> Non
     assert [r.id for r in (await ledger.requests(state="answered")).items] == ["r_3"]
     assert [r.id for r in (await ledger.requests(session="s_a", state=None)).items] == ["r_1", "r_3", "r_5"]
     assert [r.id for r in (await ledger.requests(session="s_a", key="r_3", state=None)).items] == ["r_3"]
+
+
+@proves("ledger.requests")
+async def test_requests_are_counted_as_they_are_listed(ledger: Ledger) -> None:
+    for session in ("s_a", "s_b"):
+        await start(ledger, session)
+        await ask(ledger, session, *(asking(f"r_{session}{number}") for number in range(3)))
+    await ledger.commit(Change(session="s_b", requests=(CloseRequest(id="r_s_b0", by="ada"),)))
+
+    async def count(**filters: Any) -> tuple[int, int]:
+        return await ledger.count_requests(**filters), len((await ledger.requests(**filters)).items)
+
+    assert await count() == (5, 5)
+    assert await count(session="s_b") == (2, 2)
+    assert await count(state="answered") == (1, 1)
+    assert await count(state=None) == (6, 6)
+    assert await count(session="s_a", state="expired") == (0, 0)

@@ -20,7 +20,7 @@ from fidelio.ledger.postgres.database import Connection, Database, open_database
 from fidelio.ledger.postgres.documents import list_documents, list_versions, list_versions_of, read_blob, read_document
 from fidelio.ledger.postgres.jobs import list_jobs, next_due
 from fidelio.ledger.postgres.notifications import POLL_SECONDS, NotificationListener, wait_for_notification
-from fidelio.ledger.postgres.requests import list_requests, read_request
+from fidelio.ledger.postgres.requests import count_requests, list_requests, read_request
 from fidelio.ledger.postgres.schema import migrate
 from fidelio.ledger.postgres.search_index import SearchVectors
 from fidelio.ledger.redaction import Redaction, redact_events
@@ -110,6 +110,7 @@ class PostgresLedger(Ledger):
     events_naming = _reading(reads.list_events_naming)
     request = _reading(read_request)
     requests = _reading(list_requests)
+    count_requests = _reading(count_requests)
     document = _reading(read_document)
     documents = _reading(list_documents)
     versions = _reading(list_versions)

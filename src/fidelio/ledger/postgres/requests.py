@@ -29,6 +29,7 @@ SELECT number, {_COLUMNS} FROM requests
 WHERE ($1::text IS NULL OR session = $1) AND ($2::text IS NULL OR state = $2) AND ($3::text IS NULL OR key = $3)
 AND number > $4 ORDER BY number LIMIT $5
 """
+_COUNT = "SELECT count(*) FROM requests WHERE ($1::text IS NULL OR session = $1) AND ($2::text IS NULL OR state = $2)"
 
 
 async def apply(connection: Connection, session: str, encoded: EncodedRequest, now: int) -> None:
@@ -85,3 +86,7 @@ async def list_requests(
     size = clamp_page_size(limit)
     rows = await connection.fetch(_SELECT_PAGE, session, state, key, decode_number_cursor(cursor, "requests") or 0, size + 1)
     return to_page("requests", rows, size, to_request)
+
+
+async def count_requests(connection: Connection, *, session: str | None = None, state: RequestState | None = "open") -> int:
+    return int(await connection.fetchval(_COUNT, session, state))

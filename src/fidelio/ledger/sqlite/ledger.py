@@ -25,7 +25,7 @@ from fidelio.ledger.sqlite.group_commit import Transaction
 from fidelio.ledger.sqlite.jobs import list_jobs, next_due
 from fidelio.ledger.sqlite.notifications import Listener
 from fidelio.ledger.sqlite.reads import ReadPool
-from fidelio.ledger.sqlite.requests import list_requests, read_request
+from fidelio.ledger.sqlite.requests import count_requests, list_requests, read_request
 from fidelio.ledger.sqlite.schema import read_newest_position
 from fidelio.ledger.sqlite.writer import Writer
 
@@ -110,6 +110,7 @@ class SqliteLedger(Ledger):
     events_naming = _reading(reads.list_events_naming)
     request = _reading(read_request)
     requests = _reading(list_requests)
+    count_requests = _reading(count_requests)
     document = _reading(read_document)
     documents = _reading(list_documents)
     versions = _reading(list_versions)

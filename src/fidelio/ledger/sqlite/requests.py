@@ -84,15 +84,18 @@ def list_requests(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Request]:
-    filters = {
-        "session = ?": session,
-        "state = ?": state,
-        "about = ?": key,
-        "key > ?": decode_number_cursor(cursor, "requests"),
-    }
-    conditions: dict[str, Any] = {test: value for test, value in filters.items() if value is not None}
-    where = "WHERE " + " AND ".join(conditions) if conditions else ""
-    size = clamp_page_size(limit)
+    after, size = decode_number_cursor(cursor, "requests"), clamp_page_size(limit)
+    values, where = _where({"session = ?": session, "state = ?": state, "about = ?": key, "key > ?": after})
     text = join_sql("SELECT key,", REQUEST, "FROM requests", where, "ORDER BY key LIMIT ?")
-    rows = fetch(connection, text, (*conditions.values(), size + 1))
-    return to_page("requests", rows, size, to_request)
+    return to_page("requests", fetch(connection, text, (*values, size + 1)), size, to_request)
+
+
+def count_requests(connection: apsw.Connection, *, session: str | None = None, state: RequestState | None = "open") -> int:
+    values, where = _where({"session = ?": session, "state = ?": state})
+    return int(connection.execute(join_sql("SELECT count(*) FROM requests", where), values).get)
+
+
+def _where(filters: dict[str, Any]) -> tuple[tuple[Any, ...], str]:
+    """Build the WHERE clause of filters that are not None, and its values."""
+    conditions = {test: value for test, value in filters.items() if value is not None}
+    return tuple(conditions.values()), f"WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -235,16 +235,7 @@ async def _render(result: Result, request: PageRequest) -> Response:
         "position": request.position,
         # What a form has brought would be gone if the page read itself again.
         "is_live": request.raw.method == "GET" and result.status == HTTPStatus.OK,
-        "waiting": await count_waiting(services),
+        "waiting": await (await services.inbox()).count_requests(),
     }
     content = services.renderer.render(result.template, {**shared, **result.values})
     return HTMLResponse(content, status_code=result.status)
-
-
-MOST_COUNTED = 1000
-
-
-async def count_waiting(services: PageServices) -> int:
-    """How many requests wait, up to `MOST_COUNTED`."""
-    inbox = await services.inbox()
-    return len((await inbox.list_requests(limit=MOST_COUNTED)).items)
