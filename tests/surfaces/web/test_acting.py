@@ -126,7 +126,12 @@ async def test_search_finds_events_and_says_why(site: Site, agent: WaitingAgent)
 @proves("web.health")
 async def test_health_shows_what_doctor_says(site: Site) -> None:
     async with site.visit() as client:
-        page = (await client.get("/health-check")).text
+        quick = (await client.get("/health-check")).text
+        page = (await client.get("/health-check?all=yes")).text
 
-    assert "SQLite" in page
+    assert 'name="all" value="yes"' in quick
+    assert "Tokens are sealed with key" in quick
+    assert "SQLite ledger is sound" in page
     assert "Agent claude" in page
+    # It is not read again with every event.
+    assert ("/live?after=" in quick, "/live?after=" in page) == (True, False)

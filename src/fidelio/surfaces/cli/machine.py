@@ -78,8 +78,11 @@ def doctor_command(cli: CliContext, as_json: bool) -> int:
     return 0 if healthy else 1
 
 
-async def run_checks(cli: CliContext) -> list[Check]:
-    """Run all checks. A check that raises an error is a problem and does not stop the others."""
+async def run_checks(cli: CliContext, *, is_quick: bool = False) -> list[Check]:
+    """Run all checks. A check that raises an error is a problem and does not stop the others.
+
+    `is_quick`: only those that start no process and read neither the whole ledger nor all definitions.
+    """
     checks: list[tuple[str, Callable[[CliContext], Check | Awaitable[Check]]]] = [
         ("python", _check_python),
         ("sqlite", _check_sqlite),
@@ -94,7 +97,12 @@ async def run_checks(cli: CliContext) -> list[Check]:
         ("postgres", _check_postgres),
         ("terminal", _check_terminal),
     ]
-    return [*[await _run_check(name, check, cli) for name, check in checks], *await _check_executors(cli)]
+    wanted = [(name, check) for name, check in checks if not is_quick or name not in _SLOW]
+    found = [await _run_check(name, check, cli) for name, check in wanted]
+    return found if is_quick else [*found, *await _check_executors(cli)]
+
+
+_SLOW = frozenset({"ledger", "sandbox", "workflows"})
 
 
 async def _run_check(name: str, check: Callable[[CliContext], Check | Awaitable[Check]], cli: CliContext) -> Check:
