@@ -42,7 +42,7 @@ async def test_a_finding_is_beside_the_line_that_it_belongs_to(tmp_path: Path) -
     (directory / "broken-links.yaml").write_text(WORKFLOW)
     async with Application(load_settings(str(tmp_path / "home"), environ={}), [str(directory)]) as application:
         library = await application.library()
-        (file,) = _read_sources(library, library.path("broken-links"))
+        (file,) = _read_sources(library, "broken-links")
 
     found = {line.text.strip(): [finding.sentence for finding in line.findings] for line in file.lines if line.findings}
     assert any("nowhere" in sentence for sentences in found.values() for sentence in sentences)

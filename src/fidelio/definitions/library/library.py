@@ -214,10 +214,10 @@ class Library:
         """Findings that a list omits: inaccessible roots, invalid names, and hidden files."""
         return tuple(sorted(set(self._locations.findings())))
 
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings of all files. Reads the whole library."""
+    def findings(self, workflow: str | None = None) -> tuple[Finding, ...]:
+        """The findings of all files, or of the files of a workflow. Reads these files."""
         found: builtins.list[Finding] = self._locations.findings()
-        for location in self._locations.all().values():
+        for location in self._locations.all().values() if workflow is None else (self._locations.find(workflow),):
             found.extend(self._components.findings(location))
         return tuple(sorted(set(found)))
 

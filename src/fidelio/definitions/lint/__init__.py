@@ -31,10 +31,10 @@ RULE_MODULES = (identity, targets, transitions, checkpoints, conditions, variabl
 _RED, _YELLOW, _GREEN, _BOLD, _FAINT, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-def lint(library: Library) -> tuple[Finding, ...]:
-    """All distinct findings, in the order of the files and lines."""
-    found = set(library.findings())
-    for subject in list_subjects(library):
+def lint(library: Library, workflow: str | None = None) -> tuple[Finding, ...]:
+    """All distinct findings, in the order of the files and lines. `workflow`: read only its files, not those of the others."""
+    found = set(library.findings(workflow))
+    for subject in list_subjects(library, workflow):
         for rule in RULES.values():
             found.update(rule.findings(subject))
     return tuple(sorted(found))

@@ -149,11 +149,13 @@ def _exists(look_up: Callable[[], object]) -> bool:
     return True
 
 
-def list_subjects(library: Library) -> Iterator[LintSubject]:
-    """The subjects of all workflows that can be read."""
+def list_subjects(library: Library, only: str | None = None) -> Iterator[LintSubject]:
+    """The subjects of all workflows that can be read, or of the workflow `only`."""
     entries = library.list()
     ids = frozenset(entry.id for entry in entries)
     for entry in entries:
+        if only not in (None, entry.id):
+            continue
         try:
             yield _build_subject(library, entry.id, ids)
         except UnreadableDefinition:

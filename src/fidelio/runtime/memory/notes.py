@@ -138,10 +138,16 @@ def _describe_change(memory: WorkspaceMemory, text: str) -> Iterator[str]:
 
 
 async def list_note_versions(substrate: Substrate, limit: int) -> tuple[MemoryVersion, ...]:
-    """The newest versions of the memory file, newest first, each with its notes."""
+    """The newest versions of the memory file, newest first."""
+    return tuple([version for version, _ in await load_note_versions(substrate, limit)])
+
+
+async def load_note_versions(substrate: Substrate, limit: int) -> tuple[tuple[MemoryVersion, str], ...]:
+    """The newest versions of the memory file, newest first, each with its notes: empty if a person has erased them."""
     memory = await load_workspace_memory(substrate)
     versions = await substrate.list_versions(memory.file.path, limit)
-    return tuple([_describe_version(version, await _load_notes(substrate, version)) for version in versions])
+    loaded = [(version, await _load_notes(substrate, version)) for version in versions]
+    return tuple((_describe_version(version, notes), notes) for version, notes in loaded)
 
 
 async def read_note_version(substrate: Substrate, version_id: str) -> tuple[MemoryVersion, str]:

@@ -1,6 +1,6 @@
 """Differences between two texts by lines: a shortest edit script (Myers), its size, a preview, and unified text.
 
-The texts are an agent's, so the work is bounded: beyond `MAX_EDITS` edits everything between the first and the last difference
+The texts are an agent's, so the work is bounded: beyond a number of edits everything between the first and the last difference
 counts as replaced. (`difflib` takes minutes for texts that are made for it.) Only LF ends a line, and a missing last LF is a
 difference.
 """
@@ -13,6 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 MAX_EDITS = 1_000
+# A page shows several comparisons, and their time grows with the square of the edits.
+PAGE_EDITS = 100
 CONTEXT = 3
 MAX_SHOWN = 400
 Kind = Literal["equal", "replaced", "removed", "added"]
@@ -46,12 +48,12 @@ class Comparison(msgspec.Struct, frozen=True):
         return sum(block.size for block in self.blocks)
 
 
-def compare_texts(old: str, new: str) -> Comparison:
+def compare_texts(old: str, new: str, *, most_edits: int = MAX_EDITS) -> Comparison:
     before, after = split_lines(old), split_lines(new)
     start = _count_equal(before, after)
     end = _count_equal(before[start:][::-1], after[start:][::-1])
     inner_old, inner_new = before[start : len(before) - end], after[start : len(after) - end]
-    matches = _find_matches(inner_old, inner_new)
+    matches = _find_matches(inner_old, inner_new, most_edits)
     pairs = [(index, index) for index in range(start)]
     pairs += [(start + a, start + b) for a, b in matches or ()]
     pairs += [(len(before) - end + index, len(after) - end + index) for index in range(end)]
@@ -156,11 +158,11 @@ def _count_equal(old: Sequence[str], new: Sequence[str]) -> int:
     return next((index for index, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
-def _find_matches(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Pairs of equal lines of a shortest edit script; None if it has more than `MAX_EDITS` edits."""
+def _find_matches(old: Sequence[str], new: Sequence[str], most_edits: int) -> list[tuple[int, int]] | None:
+    """Pairs of equal lines of a shortest edit script; None if it has more than `most_edits` edits."""
     furthest = {1: 0}
     history: list[dict[int, int]] = []
-    for edits in range(min(len(old) + len(new), MAX_EDITS) + 1):
+    for edits in range(min(len(old) + len(new), most_edits) + 1):
         history.append(dict(furthest))
         for diagonal in range(-edits, edits + 1, 2):
             is_down = diagonal == -edits or (

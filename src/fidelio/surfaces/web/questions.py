@@ -16,7 +16,7 @@ from fidelio.errors import SessionNotFound
 from fidelio.inbox import APPROVAL, PROVEN
 from fidelio.ledger.model import Event, Request, Session
 from fidelio.runtime import events as e
-from fidelio.runtime.resources.compare import compare_texts, render_unified
+from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.surfaces.web.pages import PageRequest
 from fidelio.surfaces.web.timeline import describe_event
 
@@ -84,7 +84,7 @@ class RequestView(msgspec.Struct, frozen=True):
         if self.request.kind != PERMISSION or not isinstance(old, str) or not isinstance(new, str):
             return ()
         name = str(arguments.get("file_path", "the file"))
-        lines = list(render_unified(compare_texts(old, new), name, name))
+        lines = list(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), name, name))
         more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
         return (*lines[:_MOST_LINES], *more)
 

@@ -64,8 +64,7 @@ def describe_distance(ms: int, now: int) -> str:
 
 def show_foreign(text: object) -> Markup:
     """Text of an agent, a client or a file: escaped, with invisible characters made visible, with its lines."""
-    lines = str(text).split("\n")
-    return Markup("\n").join(escape(escape_text(line)) for line in lines)
+    return escape("\n".join(escape_text(line) for line in str(text).split("\n")))
 
 
 def show_json(value: object) -> Markup:

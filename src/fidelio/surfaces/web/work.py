@@ -13,11 +13,10 @@ import msgspec
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.runs.worktrees import Worktree, read_diff
-from fidelio.runtime.memory.notes import list_note_versions, read_note_version
-from fidelio.runtime.memory.session_memory import MemoryVersion
+from fidelio.runtime.memory.notes import load_note_versions
 from fidelio.runtime.outcomes.record import Outcome
 from fidelio.runtime.project.changes import ProjectChanges
-from fidelio.runtime.resources.compare import compare_texts, render_unified
+from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 
@@ -113,21 +112,14 @@ async def _show_memory(request: PageRequest) -> Result:
         raise UsageProblem(f"Session {session.id} has no memory.", remedy="Agents of the runtime have one.")
     context = (await request.services.application.runtime()).context
     substrate = await Substrate.open(context, session.record.get("project", ""), session.record["agent"])
-    versions = await list_note_versions(substrate, _MOST_VERSIONS)
-    texts = [await _read_notes(substrate, version) for version in versions]
-    shown = [(version, _compare(older, text)) for version, text, older in zip(versions, texts, [*texts, ""][1:], strict=True)]
+    versions = await load_note_versions(substrate, _MOST_VERSIONS)
+    older = [*(notes for _, notes in versions), ""][1:]
+    shown = [(version, _compare(before, notes)) for (version, notes), before in zip(versions, older, strict=True)]
     return PageContent("memory.html", {"session": session, "versions": shown})
 
 
-async def _read_notes(substrate: Substrate, version: MemoryVersion) -> str:
-    """The notes of a version; empty if a person has erased them."""
-    with suppress(FidelioError):
-        return (await read_note_version(substrate, version.version_id))[1]
-    return ""
-
-
 def _compare(old: str, new: str) -> tuple[str, ...]:
-    return tuple(render_unified(compare_texts(old, new), "before", "after"))
+    return tuple(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), "before", "after"))
 
 
 ROUTES = (

@@ -104,15 +104,15 @@ class ListedFile(msgspec.Struct, frozen=True):
 async def _show_source(request: PageRequest) -> Result:
     """The files of a workflow, each line with its findings of lint."""
     library, name = await request.services.application.library(), request.path("workflow")
-    path, title = library.path(name), library.entry(name).title
-    files = await asyncio.to_thread(_read_sources, library, path)
+    title = library.entry(name).title
+    files = await asyncio.to_thread(_read_sources, library, name)
     count = sum(len(file.findings) + sum(len(line.findings) for line in file.lines) for file in files)
     return PageContent("source.html", {"workflow": name, "title": title, "files": files, "count": count})
 
 
-def _read_sources(library: Library, path: Path) -> list[ListedFile]:
-    findings = defaultdict[Path, list[Finding]](list)
-    for finding in lint(library):
+def _read_sources(library: Library, name: str) -> list[ListedFile]:
+    path, findings = library.path(name), defaultdict[Path, list[Finding]](list)
+    for finding in lint(library, name):
         findings[Path(finding.file)].append(finding)
     found = sorted(each for each in path.rglob("*") if each.suffix in _TEXTS) if path.is_dir() else [path]
     # A link may lead out of the directory of definitions.
