@@ -2,8 +2,8 @@
 
 python -m benchmarks web
 
-The ledger is written directly into its tables, without the chain. `FIDELIO_BENCH_EVENTS` changes the number of events; a
-session has a hundred. Server time is that of a whole request without a network: signing in, reading, rendering.
+`FIDELIO_BENCH_EVENTS` changes the number of events; a session has a hundred. Server time is that of a whole request without a
+network: signing in, reading, rendering.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
-import random
+import resource
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median
 
-import apsw
 import httpx2
 import msgspec
 
 from benchmarks.figures import Figure
+from benchmarks.web_ledger import Examples, fill, write_examples
 from fidelio.app.application import Application, open_bundled
-from fidelio.clock import now_ms
 from fidelio.ledger.model import Change, NewEvent
 from fidelio.ledger.sqlite import open_sqlite
 from fidelio.settings import load_settings
@@ -41,65 +40,50 @@ from fidelio.surfaces.web.pages import PageServices
 from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 
 EVENTS = int(os.environ.get("FIDELIO_BENCH_EVENTS", "1000000"))
-EVENTS_PER_SESSION = 100
-ROUNDS, COMMITS, STREAMS, IDLE_SECONDS = 15, 30, 200, 10.0
+ROUNDS, COMMITS, STREAMS, IDLE_SECONDS = 25, 30, 200, 10.0
 TOKEN = "token-of-the-benchmark"
-# Running every check of the machine takes longer than any page, and nobody looks at that page all day.
-PAGES = (
-    "/inbox",
-    "/inbox?state=all",
-    "/sessions",
-    "/sessions?kind=agent",
-    "/sessions/lanes",
-    "/workflows",
-    "/agents",
-    "/passkeys",
-)
-_BATCH = 1_000
-_WORDS = ("garden", "ladder", "window", "marmalade", "harbour", "violin", "granite", "lantern", "orchard", "compass")
-_TYPES = ("run.starting", "agent.said", "agent.called", "agent.returned", "run.used")
-_SESSION = """
-INSERT INTO sessions (id, kind, namespace, status, reason, last_seq, head, created_at, updated_at, record)
-VALUES (?, 'agent', '', 'running', '', ?, x'', ?, ?, ?)
-"""
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'agent', ?, ?, x'', x'', x'')"
-
-
-def fill(path: Path, events: int) -> str:
-    """Write sessions of agents into a ledger; return the id of the newest."""
-    connection, chance, now = apsw.Connection(str(path)), random.Random(1), now_ms()
-    record = msgspec.json.encode({"blueprint": "writer", "project": "/work/shop"}).decode()
-    count = max(1, events // EVENTS_PER_SESSION)
-    for first in range(0, count, _BATCH):
-        numbers = range(first, min(first + _BATCH, count))
-        with connection:
-            rows = [(f"s_{n:012}", EVENTS_PER_SESSION, now - 10**7 + n, now - 10**7 + n, record) for n in numbers]
-            connection.executemany(_SESSION, rows)
-            connection.executemany(_EVENT, _list_events(numbers, chance, now))
-    connection.close()
-    return f"s_{count - 1:012}"
-
-
-def _list_events(numbers: Sequence[int], chance: random.Random, now: int) -> Iterator[tuple[object, ...]]:
-    for number in numbers:
-        for seq in range(1, EVENTS_PER_SESSION + 1):
-            position = number * EVENTS_PER_SESSION + seq
-            text = " ".join(chance.choices(_WORDS, k=12))
-            body = {
-                "text": text,
-                "call": f"c{seq // 5}",
-                "name": "Bash",
-                "usage": {"input_tokens": seq * 100, "cost_usd": seq / 100},
-            }
-            raw = msgspec.json.encode(body).decode()
-            yield position, f"s_{number:012}", seq, f"e_{position}", _TYPES[seq % 5], now - 10**8 + position, raw
+# The most that a page may take of a core, in milliseconds.
+MOST_MS = 30
+# Addresses by the path of their route. Words in braces stand for ids of `Examples`.
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "/inbox": ("/inbox", "/inbox?state=all", "/inbox?kind=question"),
+    "/inbox/{request}": ("/inbox/{QUESTION}", "/inbox/{PERMISSION}"),
+    "/inbox/{request}/challenge": ("/inbox/{QUESTION}/challenge?option=plain",),
+    "/sessions": ("/sessions", "/sessions?kind=agent"),
+    "/sessions/lanes": ("/sessions/lanes",),
+    "/sessions/{session}": ("/sessions/{RUN}", "/sessions/{AGENT}", "/sessions/{RUNTIME}"),
+    "/sessions/{session}/report": ("/sessions/{RUN}/report",),
+    "/sessions/{session}/proof": ("/sessions/{RUN}/proof", "/sessions/{RUNTIME}/proof"),
+    "/sessions/{session}/file": ("/sessions/{RUN}/file",),
+    "/sessions/{session}/events/{seq}": ("/sessions/{RUN}/events/1", "/sessions/{AGENT}/events/5"),
+    "/sessions/{session}/changes": ("/sessions/{AGENT}/changes",),
+    "/sessions/{session}/memory": ("/sessions/{RUNTIME}/memory",),
+    "/sessions/{session}/delete": ("/sessions/s_000000000000/delete",),
+    "/workflows": ("/workflows",),
+    "/workflows/{workflow}": ("/workflows/hello", "/workflows/work-package"),
+    "/workflows/{workflow}/source": ("/workflows/hello/source", "/workflows/work-package/source"),
+    "/agents": ("/agents",),
+    "/passkeys": ("/passkeys",),
+    "/passkeys/registration": ("/passkeys/registration",),
+    "/search": ("/search?q=marmalade+violin",),
+    "/health-check": ("/health-check",),
+}
+# Routes that are not measured as pages, with the reason.
+NOT_PAGES: Mapping[str, str] = {
+    "/": "sends the browser to the inbox or to the sessions",
+    "/live": "is a stream; open streams and their delay are measured apart",
+    "/sign-in": "reads nothing",
+    "/passkeys/confirmation": "needs a new key; reads what the list of keys and a challenge read",
+    "/static/{name:path}": "sends files; their weight is that of every page",
+    "/{rest:path}": "says that there is no such page",
+}
 
 
 class Server:
     """A server of the page in this process, and a client that is signed in and needs no network."""
 
-    def __init__(self, application: Application, client: httpx2.AsyncClient, url: str, run: str) -> None:
-        self.application, self.client, self.url, self.run = application, client, url, run
+    def __init__(self, application: Application, client: httpx2.AsyncClient, url: str, examples: Examples) -> None:
+        self.application, self.client, self.url, self.examples = application, client, url, examples
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[httpx2.AsyncClient]:
@@ -111,12 +95,12 @@ class Server:
 
 
 @asynccontextmanager
-async def serve(directory: str, events: int) -> AsyncIterator[tuple[Server, str]]:
-    """A server of a large ledger, and the id of a session of an agent in it. A workflow waits for a person."""
+async def serve(directory: str, events: int) -> AsyncIterator[Server]:
+    """A server of a large ledger with an example of everything. A workflow waits for a person."""
     settings = load_settings(str(Path(directory) / "home"), environ={})
     settings.home.ensure()
     await (await open_sqlite(settings.home.ledger)).close()
-    newest = fill(settings.home.ledger, events)
+    fill(settings.home.ledger, events)
     async with AsyncExitStack() as stack:
         application = await stack.enter_async_context(open_bundled(settings))
         pages = create_pages(PageServices(application, directory))
@@ -127,33 +111,52 @@ async def serve(directory: str, events: int) -> AsyncIterator[tuple[Server, str]
         url = await address
         demo = await stack.enter_async_context(connect_demo_agent(f"{url}/mcp", TOKEN, project="project"))
         run = await demo.start_session()
-        await demo.advance_to_question()
+        examples = await write_examples(application, Path(directory), run, await demo.advance_to_question())
         transport = httpx2.ASGITransport(app=pages)
-        client = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=url))
+        client = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=url, timeout=60))
         await client.get(make_link(application.keys(), url))
         await (await application.records())._ledger.update_index()
-        yield Server(application, client, url, run), newest
+        yield Server(application, client, url, examples)
         serving.cancel()
         await asyncio.wait([serving])
 
 
-async def time_page(server: Server, path: str) -> tuple[float, int]:
-    """The median time of a page in milliseconds, and its compressed size in bytes."""
-    times, size = list[float](), 0
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        page = await server.client.get(path)
-        times.append((time.perf_counter() - began) * 1000)
-        assert page.status_code == 200, f"{path}: {page.status_code}"
-        size = len(gzip.compress(page.content))
-    # The first one reads templates and definitions.
-    return median(times[1:]), size
+class PageCost(msgspec.Struct, frozen=True):
+    """What a page costs: milliseconds of each round, and its compressed size in bytes."""
+
+    wall: list[float]
+    cpu: list[float]
+    size: int
+
+
+async def time_pages(server: Server, rounds: int = ROUNDS) -> dict[str, PageCost]:
+    """The cost of every page, by its address. A slow moment of the machine meets one round of many pages."""
+    costs = {path: PageCost([], [], len(gzip.compress(await _get(server, path)))) for paths in PAGES.values() for path in paths}
+    for _ in range(rounds):
+        for path, cost in costs.items():
+            began, cpu = time.perf_counter(), _read_cpu()
+            await _get(server, path)
+            cost.cpu.append((_read_cpu() - cpu) * 1000)
+            cost.wall.append((time.perf_counter() - began) * 1000)
+    return costs
+
+
+async def _get(server: Server, path: str) -> bytes:
+    page = await server.client.get(server.examples.fill_in(path))
+    assert page.status_code == 200, f"{path}: {page.status_code}"
+    return page.content
+
+
+def _read_cpu() -> float:
+    """CPU time of this process, and of the programs that it has waited for: `git` compares the files of a worktree."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 async def append(server: Server) -> None:
     """Commit an event to the run, as an agent does."""
     event = NewEvent(type="agent.said", body={"text": "Another thing."}, actor="agent")
-    await (await server.application.records())._ledger.commit(Change(session=server.run, events=(event,)))
+    await (await server.application.records())._ledger.commit(Change(session=server.examples.RUN, events=(event,)))
 
 
 async def measure_update(server: Server) -> list[float]:
@@ -167,7 +170,7 @@ async def measure_update(server: Server) -> list[float]:
             began = time.perf_counter()
             await append(server)
             await _read_message(messages.__anext__)
-            await client.get(f"/sessions/{server.run}")
+            await client.get(f"/sessions/{server.examples.RUN}")
             times.append((time.perf_counter() - began) * 1000)
     return times
 
@@ -192,30 +195,25 @@ async def measure_idle(server: Server) -> float:
 
 async def measure(events: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
-        async with serve(directory, events) as (server, newest):
-            run, agent = f"/sessions/{server.run}", f"/sessions/{newest}"
-            own = (run, f"{run}/report", f"{run}/proof", f"{run}/events/1", agent, f"{agent}/events/5", "/workflows/hello")
-            found = {path: await time_page(server, path) for path in (*PAGES, *own, "/search?q=marmalade+violin")}
+        async with serve(directory, events) as server:
+            costs = await time_pages(server)
             update, idle = median(await measure_update(server)), await measure_idle(server)
-    names = {server.run: "RUN", newest: "AGENT"}
-    figures = [
-        Figure(name=f"{_rename(path, names)}: median", value=milliseconds, unit="ms", at_most=30)
-        for path, (milliseconds, _) in found.items()
-    ]
-    static = sum(len(gzip.compress(read_static(name) or b"")) for name in STATIC_FILES)
-    heaviest = (static + max(size for _, size in found.values())) / 1000
     return [
-        *figures,
-        Figure(name="heaviest page with all its files, compressed", value=heaviest, unit="kB", at_most=150),
+        *list_figures(costs),
         Figure(name="from a commit to the new page: median", value=update, unit="ms", at_most=100),
         Figure(name=f"{STREAMS} open streams while nothing happens", value=idle, unit="% of a core", at_most=10),
     ]
 
 
-def _rename(path: str, names: dict[str, str]) -> str:
-    for name, word in names.items():
-        path = path.replace(name, word)
-    return path
+def list_figures(costs: Mapping[str, PageCost]) -> Iterator[Figure]:
+    """The bound is on CPU, which other work on the machine hardly changes; the best round shows that no page waits."""
+    for path, cost in costs.items():
+        yield Figure(name=f"{path}: CPU, median", value=median(cost.cpu), unit="ms", at_most=MOST_MS)
+        yield Figure(name="... as seen by a client, median", value=median(cost.wall), unit="ms")
+        yield Figure(name="... best round", value=min(cost.wall), unit="ms", at_most=MOST_MS)
+    static = sum(len(gzip.compress(read_static(name) or b"")) for name in STATIC_FILES)
+    heaviest = (static + max(cost.size for cost in costs.values())) / 1000
+    yield Figure(name="heaviest page with all its files, compressed", value=heaviest, unit="kB", at_most=150)
 
 
 def main(events: int = EVENTS) -> list[Figure]:
