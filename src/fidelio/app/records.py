@@ -71,10 +71,10 @@ class Records:
         """The only session whose id begins so. A whole id is no beginning, and a text of another form is none."""
         if not prefix.startswith(SESSION_PREFIX) or is_short_handle(prefix):
             return None
-        sessions = [session async for session in iter_sessions(self._ledger) if session.id.startswith(prefix)]
+        sessions = await self._ledger.sessions_by_id(prefix, limit=_CANDIDATES)
         if len(sessions) > 1:
-            listed = ", ".join(session.id for session in sessions[:_CANDIDATES])
-            raise UsageProblem(f"{len(sessions)} sessions begin with {prefix!r:.80}: {listed}.", remedy="Type more of the id.")
+            listed = ", ".join(session.id for session in sessions)
+            raise UsageProblem(f"Several sessions begin with {prefix!r:.80}: {listed}.", remedy="Type more of the id.")
         return sessions[0] if sessions else None
 
     async def find_named(self, name: str, *, namespace: str) -> Session:

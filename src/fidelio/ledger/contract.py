@@ -114,6 +114,17 @@ class Ledger(ABC):
         """List every row of sessions, newest first, whatever its status and flags: nothing can be hidden from verification."""
 
     @abstractmethod
+    async def sessions_by_id(self, beginning: str, *, limit: int = 50) -> tuple[Session, ...]:
+        """List the rows of sessions whose id begins with a text, by id, whatever their status; uses an index."""
+
+    @abstractmethod
+    async def sessions_by_name(self, namespace: str, ending: str, *, after: str = "", limit: int = 50) -> tuple[Session, ...]:
+        """List the sessions of a namespace whose name ends with a text, by name. `after` is the last name of the previous page.
+
+        Only matching rows are read, and an index of the names of the namespace.
+        """
+
+    @abstractmethod
     async def heads(self, *, cursor: str | None = None, limit: int = 50) -> Page[SessionHead]:
         """List the heads of the sessions of `all_sessions`, read from their events and not from their rows."""
 

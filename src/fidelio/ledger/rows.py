@@ -26,6 +26,8 @@ UNION SELECT session FROM requests WHERE NOT EXISTS (SELECT 1 FROM sessions WHER
 UNION SELECT session FROM document_versions WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE id = session)
 ORDER BY session LIMIT 1000
 """
+# Follows every character that an id or a name may have.
+LAST_CHARACTER = "\U0010ffff"
 VERSION = "space, path, version, digest, author, time"
 
 

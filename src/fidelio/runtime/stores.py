@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 
 StoreKind = Literal["substrate", "environments", "vaults", "keys", "work", "webhooks"]
-_HOME_WIDE = "home"
+_HOME_WIDE, _PAGE = "home", 200
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -54,6 +55,17 @@ async def find_store(context: RuntimeContext, kind: StoreKind, *, project: str =
         return _to_store(kind, await context.ledger.session_by_name(name, namespace=f"runtime-store:{kind}"))
     except SessionNotFound:
         return None
+
+
+async def iter_substrates(context: RuntimeContext, project: str) -> AsyncIterator[tuple[str, Store]]:
+    """The agents of a project, each with the store of its shared files."""
+    namespace, ending, after = "runtime-store:substrate", _store_name("substrate", project, ""), ""
+    while page := await context.ledger.sessions_by_name(namespace, ending, after=after, limit=_PAGE):
+        for session in page:
+            record = RuntimeRecords().read(session.raw)
+            if record.project == project and record.agent:
+                yield record.agent, _to_store("substrate", session)
+        after = page[-1].name or ""
 
 
 async def open_store(context: RuntimeContext, kind: StoreKind, *, project: str = "", agent: str = "") -> Store:

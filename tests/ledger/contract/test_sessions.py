@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fidelio.errors import BadRecord, SessionExists, SessionNotFound
@@ -183,3 +185,36 @@ async def test_sessions_are_listed_in_both_orders_page_by_page(ledger: Ledger) -
 
     assert listed == made
     assert await ids(ledger, namespace="/p") == made[::-1]
+
+
+@proves("ledger.sessions")
+async def test_sessions_are_found_by_the_beginning_of_their_id_whatever_their_status(ledger: Ledger) -> None:
+    for name in ("s_ab1", "s_aa", "s_ab0", "s_ac", "s_b"):
+        await start(ledger, name)
+    await ledger.erase(["s_ab1"], actor="me", reason="deleted")
+
+    async def find(beginning: str, limit: int = 50) -> list[str]:
+        return [session.id for session in await ledger.sessions_by_id(beginning, limit=limit)]
+
+    assert await find("s_ab") == ["s_ab0", "s_ab1"]
+    assert await find("s_a", limit=2) == ["s_aa", "s_ab0"]
+    assert await find("s_ab0") == ["s_ab0"]
+    assert await find("s_abc") == []
+
+
+@proves("ledger.sessions")
+async def test_sessions_are_found_by_the_ending_of_their_name_page_by_page(ledger: Ledger) -> None:
+    for number, name in enumerate(("c@1", "a@1", "b@1", "a@11", "%@2", "1")):
+        await start(ledger, f"s_{number}", name=name, namespace="/one")
+    await start(ledger, "s_other", name="d@1", namespace="/two")
+    await start(ledger, "s_none", namespace="/one")
+    await ledger.erase(["s_2"], actor="me", reason="deleted")
+
+    async def find(ending: str, **page: Any) -> list[str | None]:
+        return [session.name for session in await ledger.sessions_by_name("/one", ending, **page)]
+
+    assert await find("@1") == ["a@1", "c@1"]
+    assert await find("@1", limit=1) == ["a@1"]
+    assert await find("@1", after="a@1") == ["c@1"]
+    assert await find("%@2") == ["%@2"]
+    assert await find("_@1") == []

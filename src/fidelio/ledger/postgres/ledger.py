@@ -102,6 +102,8 @@ class PostgresLedger(Ledger):
     session_by_name = _reading(reads.read_session_by_name)
     sessions = _reading(reads.list_sessions)
     all_sessions = _reading(reads.list_all_sessions)
+    sessions_by_id = _reading(reads.list_sessions_by_id)
+    sessions_by_name = _reading(reads.list_sessions_by_name)
     heads = _reading(reads.list_heads)
     stray_sessions = _reading(reads.list_stray_sessions)
     is_listed = _reading(reads.is_listed)

@@ -10,7 +10,7 @@ from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
 from fidelio.ledger.postgres.apply import EVENT, require_session
 from fidelio.ledger.postgres.database import Connection
-from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
+from fidelio.ledger.rows import LAST_CHARACTER, SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 
 # Must imply the WHERE clause of the partial indexes, or the planner does not use them.
 NOT_DELETED = "status <> 'deleted'"
@@ -75,6 +75,30 @@ async def list_all_sessions(connection: Connection, *, cursor: str | None = None
         size + 1,
     )
     return to_page("sessions", rows, size, to_session)
+
+
+async def list_sessions_by_id(connection: Connection, beginning: str, *, limit: int = 50) -> tuple[Session, ...]:
+    rows = await connection.fetch(
+        f"SELECT {SESSION} FROM sessions WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $3",
+        beginning,
+        beginning + LAST_CHARACTER,
+        clamp_page_size(limit),
+    )
+    return tuple([to_session(row) for row in rows])
+
+
+async def list_sessions_by_name(
+    connection: Connection, namespace: str, ending: str, *, after: str = "", limit: int = 50
+) -> tuple[Session, ...]:
+    rows = await connection.fetch(
+        f"""SELECT {SESSION} FROM sessions WHERE namespace = $1 AND name COLLATE "C" > $2 AND right(name, length($3)) = $3
+        AND {NOT_DELETED} ORDER BY name COLLATE "C" LIMIT $4""",
+        namespace,
+        after,
+        ending,
+        clamp_page_size(limit),
+    )
+    return tuple([to_session(row) for row in rows])
 
 
 _HEADS = """

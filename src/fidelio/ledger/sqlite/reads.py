@@ -17,7 +17,7 @@ from fidelio.errors import LedgerClosed
 from fidelio.ledger.checks import name_not_found, session_not_found
 from fidelio.ledger.model import Event, Page, Session, SessionHead, SessionKind
 from fidelio.ledger.paging import clamp_page_size, decode_number_cursor
-from fidelio.ledger.rows import SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
+from fidelio.ledger.rows import LAST_CHARACTER, SESSION, STRAY_SESSIONS, to_event, to_head, to_page, to_session
 from fidelio.ledger.sqlite.apply import require_session
 from fidelio.ledger.sqlite.connection import ConnectionOptions, open_reader
 from fidelio.ledger.sqlite.errors import DRIVER_ERRORS, translate_error
@@ -117,6 +117,29 @@ def list_all_sessions(connection: apsw.Connection, *, cursor: str | None = None,
     before, size = decode_number_cursor(cursor, "sessions"), clamp_page_size(limit)
     rows = fetch(connection, _ALL, (_AFTER_ALL if before is None else before, size + 1))
     return to_page("sessions", rows, size, to_session)
+
+
+_BY_BEGINNING = join_sql("SELECT", SESSION, "FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?")
+
+
+def list_sessions_by_id(connection: apsw.Connection, beginning: str, *, limit: int = 50) -> tuple[Session, ...]:
+    rows = fetch(connection, _BY_BEGINNING, (beginning, beginning + LAST_CHARACTER, clamp_page_size(limit)))
+    return tuple([to_session(row) for row in rows])
+
+
+# Ordered by name, so that the index with the names is used, and the row of a name that does not match is not read.
+_BY_ENDING = join_sql(
+    "SELECT",
+    SESSION,
+    "FROM sessions WHERE namespace = ? AND name > ? AND substr(name, -length(?)) = ? AND deleted = 0 ORDER BY name LIMIT ?",
+)
+
+
+def list_sessions_by_name(
+    connection: apsw.Connection, namespace: str, ending: str, *, after: str = "", limit: int = 50
+) -> tuple[Session, ...]:
+    rows = fetch(connection, _BY_ENDING, (namespace, after, ending, ending, clamp_page_size(limit)))
+    return tuple([to_session(row) for row in rows])
 
 
 _HEADS = """

@@ -7,7 +7,6 @@ owns the shared files of the agent: deleting it deletes the agent as a whole.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import msgspec
@@ -17,8 +16,8 @@ from fidelio.ledger.model import Document, NewEvent, PutDocument
 from fidelio.runtime import events as e
 from fidelio.runtime.agents.definition import AgentDefinition, AgentVersion, check_agent_name, decode_agent
 from fidelio.runtime.named_definitions import VersionedDocument, put_version
-from fidelio.runtime.record import RuntimeRecord, RuntimeRecords
-from fidelio.runtime.stores import Store, describe, find_store, open_store
+from fidelio.runtime.record import RuntimeRecord
+from fidelio.runtime.stores import describe, find_store, iter_substrates, open_store
 from fidelio.runtime.tools.model import RuntimeContext
 
 # The author of versions that are not a person's or a file's.
@@ -101,7 +100,7 @@ async def is_archived(context: RuntimeContext, project: str, name: str) -> bool:
 async def list_agents(context: RuntimeContext, project: str) -> tuple[AgentVersion, ...]:
     """The newest version of each agent that is defined in a project, by name."""
     found = []
-    async for name, store in _project_stores(context, project):
+    async for name, store in iter_substrates(context, project):
         document = await context.ledger.document(agent_space(store.id), DEFINITION_PATH)
         if document is not None and document.text is not None:
             found.append(_to_version(name, document))
@@ -144,19 +143,6 @@ def _to_version(name: str, document: Document) -> AgentVersion:
 def agent_space(store: str) -> str:
     """The space of the definitions, apart from the shared files, which agents read and change."""
     return f"agent:{store}"
-
-
-async def _project_stores(context: RuntimeContext, project: str) -> AsyncIterator[tuple[str, Store]]:
-    cursor: str | None = None
-    while True:
-        page = await context.ledger.sessions(kind="runtime", namespace="runtime-store:substrate", cursor=cursor, limit=200)
-        for session in page.items:
-            record = RuntimeRecords().read(session.raw)
-            if record.project == project and record.agent:
-                yield record.agent, Store(session.id, "substrate", record.directory, session.last_seq)
-        cursor = page.next
-        if cursor is None:
-            return
 
 
 async def _unknown(context: RuntimeContext, project: str, name: str, version: int | None) -> AgentDefinitionProblem:
