@@ -30,8 +30,7 @@ _VALIDATION_MESSAGE = re.compile(r"(?P<sentence>.*?)(?: - at `(?P<key>key in )?\
 class Done(msgspec.Struct, frozen=True):
     """A finished call: text for the model, and metadata and small structured content for the client.
 
-    A large document goes into `text` alone; `structured` then holds only its metadata. `remarks` are additional text blocks:
-    clients may parse the first block, so nothing is appended to it.
+    A large document goes into `text` alone; `structured` then holds only its metadata. `remarks` are additional text blocks.
     """
 
     text: str
@@ -41,8 +40,8 @@ class Done(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
 
     def as_result(self) -> dict[str, Any]:
-        texts = (self.text, *self.remarks)
-        result: dict[str, Any] = {"content": [{"type": "text", "text": text} for text in texts], "isError": self.is_error}
+        content = [{"type": "text", "text": text} for text in (self.text, *self.remarks)]
+        result: dict[str, Any] = {"content": content, "isError": self.is_error}
         if self.structured is not None:
             result["structuredContent"] = dict(self.structured)
         if self.meta:
@@ -64,7 +63,7 @@ class AskPerson(msgspec.Struct, frozen=True):
     `record_answer(option id, person)` records the answer. `waiting_reply` is the reply when no person could be asked or none
     answered in time; `record_unanswered()` records that. `wait_until_answered()` returns once the request was answered through
     another channel, so that the client can stop asking. `session` is the session that the request belongs to. An answer that
-    comes sooner than `min_response_ms` after the question was sent is not recorded: no person has read the question.
+    comes sooner than `min_response_ms` after it was sent is not recorded. With `needs_proof` no form can give the answer.
     """
 
     request_id: str
@@ -76,6 +75,7 @@ class AskPerson(msgspec.Struct, frozen=True):
     record_unanswered: Callable[[], Awaitable[None]] | None = None
     session: str = ""
     min_response_ms: int = 0
+    needs_proof: bool = False
 
     def find_haste(self, after_ms: float) -> str:
         """Why an answer cannot be a person's that came so soon after the question was sent; empty if it can."""

@@ -23,7 +23,8 @@ from tests.orchestrator.fakes import FakeExecutor, OrchestratorHarness, echo, st
 from tests.support import proves
 
 lists = st.lists(st.sampled_from(["Bash", "Edit", "mcp__a"]), max_size=3).map(tuple)
-all_permissions = st.builds(Permissions, mode=st.sampled_from(MODES), allow=lists, deny=lists)
+answerers = st.sampled_from(["person", "proven"])
+all_permissions = st.builds(Permissions, mode=st.sampled_from(MODES), allow=lists, deny=lists, answered_by=answerers)
 
 
 @proves("orchestrator.rights")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fidelio.errors import RequestClosed
-from fidelio.inbox import Inbox
+from fidelio.inbox import PROVEN, Inbox
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
 from fidelio.settings import Settings
@@ -36,4 +36,5 @@ async def ask_person(ledger: Ledger, settings: Settings, request_id: str) -> Ask
         wait_until_answered=wait_until_closed,
         session=request.session,
         min_response_ms=settings.min_response_ms,
+        needs_proof=request.detail.get("answered_by") == PROVEN,
     )

@@ -111,6 +111,8 @@ def _describe(name: str, server: McpServer, blueprint: Blueprint) -> ServerDefin
     named = [tool.removeprefix(f"{allowed}__") for tool in blueprint.permissions.allow if tool.startswith(f"{allowed}__")]
     is_whole = allowed in blueprint.permissions.allow or blueprint.permissions.mode == "full"
     policies: dict[str, Policy] = {"*": "always_allow"} if is_whole else dict.fromkeys(named, "always_allow")
+    if blueprint.permissions.needs_proof:
+        policies = {"*": "proven", **policies}
     if name == SANDBOX_SERVER and blueprint.tools == "sandbox":
         server = msgspec.structs.replace(server, args=())
     return _to_definition(server, policies)

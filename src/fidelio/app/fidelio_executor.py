@@ -204,6 +204,15 @@ def _find_model(blueprint: Blueprint) -> str:
 
 
 def _find_policies(blueprint: Blueprint) -> dict[str, Policy]:
+    """The policies that the permissions of a blueprint mean: with `answered_by: proven` whatever would ask, asks for proof."""
+    policies = _find_mode_policies(blueprint)
+    if not blueprint.permissions.needs_proof:
+        return policies
+    asking = {name: policies.get(name, tool.policy) for name, tool in DEFINITIONS.items()}
+    return {**policies, **{name: "proven" for name, policy in asking.items() if policy != "always_allow"}}
+
+
+def _find_mode_policies(blueprint: Blueprint) -> dict[str, Policy]:
     """The policies that a permission mode means. Commands run in the sandbox in any case."""
     allowed: dict[str, Policy] = {name: "always_allow" for name in blueprint.permissions.allow if name in DEFINITIONS}
     shells = ("shell_run", "shell_exec", "shell_send_input")

@@ -24,6 +24,8 @@ from msgspec.structs import replace
 
 from fidelio.errors import PersonKeyProblem, SessionNotFound
 from fidelio.ids import new_id
+from fidelio.inbox import PROVEN
+from fidelio.inbox.builders import needs_signature
 from fidelio.ledger import Ledger
 from fidelio.ledger.marks import hash_json
 from fidelio.ledger.model import Event, NewEvent, Request
@@ -37,13 +39,15 @@ NAMESPACE, STORE_NAME = "runtime-store:keys", "home"
 CODE_MS = 10 * 60 * 1000
 MOST_KEYS = 50
 LONGEST_FIELD = 8_192
-PROVEN = "proven"
 _ANSWER, _REGISTRATION = "fidelio.answer.v1", "fidelio.key.v1"
 KeyState = Literal["requested", "registered", "removed"]
 
 
 class PersonKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of a person. `public` is its COSE key, `host` the name of the page that it was made for."""
+    """A key of a person. `public` is its COSE key, `host` the name of the page that it was made for.
+
+    `by` has requested it, then confirmed it, `confirmed_with` says how; `time` is that of the request.
+    """
 
     id: str
     name: str
@@ -56,6 +60,9 @@ class PersonKey(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     confirmed_with: str = ""
     time: int = 0
+    confirmed_at: int = 0
+    removed_by: str = ""
+    removed_at: int = 0
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -70,15 +77,21 @@ class Signature(msgspec.Struct, frozen=True):
 
 def compute_challenge(request: Request, option: str, text: str, nonce: str) -> bytes:
     """What is signed for an answer."""
-    subject = {
-        "session": request.session,
-        "request": request.id,
-        "question": hash_json({"question": request.question, "options": list(request.options)}),
-        "option": option,
-        "text": text,
-        "nonce": nonce,
-    }
-    return _hash(_ANSWER, subject)
+    return _compute_challenge(request, digest_question(request), option, text, nonce)
+
+
+def digest_question(request: Request) -> str:
+    """Everything that an answer says yes or no to: the texts, and for a permission exactly what it allows.
+
+    The detail of a permission holds the digest of the call, which changed arguments do not fit.
+    """
+    approved = {"detail": request.detail} if "digest" in request.detail else {}
+    return hash_json({"question": request.question, "options": list(request.options), **approved})
+
+
+def _compute_challenge(request: Request, question: str, option: str, text: str, nonce: str) -> bytes:
+    subject = {"session": request.session, "request": request.id, "question": question}
+    return _hash(_ANSWER, {**subject, "option": option, "text": text, "nonce": nonce})
 
 
 def compute_registration_challenge(nonce: str) -> bytes:
@@ -151,9 +164,16 @@ def fold_keys(events: Iterable[Event]) -> dict[str, PersonKey]:
             key = msgspec.convert(body["key"], PersonKey)
             keys[key.id] = replace(key, state="requested", time=event.time, by=event.actor)
         elif event.type in (CONFIRMED, REMOVED) and (known := keys.get(body["id"])) is not None:
-            state: KeyState = "registered" if event.type == CONFIRMED else "removed"
-            keys[known.id] = replace(known, state=state, confirmed_with=body.get("with", known.confirmed_with), by=event.actor)
+            keys[known.id] = _confirm(known, event) if event.type == CONFIRMED else _remove(known, event)
     return keys
+
+
+def _confirm(key: PersonKey, event: Event) -> PersonKey:
+    return replace(key, state="registered", confirmed_with=event.body["with"], by=event.actor, confirmed_at=event.time)
+
+
+def _remove(key: PersonKey, event: Event) -> PersonKey:
+    return replace(key, state="removed", removed_by=event.actor, removed_at=event.time)
 
 
 async def load_keys(ledger: Ledger) -> dict[str, PersonKey]:
@@ -186,33 +206,44 @@ async def check_signature(ledger: Ledger, request: Request, option: str, text: s
         raise PersonKeyProblem(
             f"The signature proves nothing: {problem}.", remedy="Load the question again and answer it there."
         )
-    return {**msgspec.structs.asdict(signature), "fingerprint": key.fingerprint}
+    return {**msgspec.structs.asdict(signature), "question": digest_question(request), "fingerprint": key.fingerprint}
+
+
+async def list_signing_keys(ledger: Ledger, sessions: Iterable[str]) -> list[PersonKey]:
+    """The keys that have signed answers of these sessions, in the order of their registration."""
+    keys, used = await load_keys(ledger), set[str]()
+    for session in sessions:
+        async for page in event_pages(ledger, session, after=0, types=("request.answered",)):
+            proofs = [event.body.get("proof") for event in page if not event.redacted]
+            used |= {str(proof.get("key")) for proof in proofs if isinstance(proof, dict)}
+    return [key for key in keys.values() if key.id in used]
 
 
 async def find_proof_problems(ledger: Ledger, session: str) -> list[str]:
     """What is wrong with the signatures of the answers of a session, offline: from the record alone."""
     problems: list[str] = []
-    keys: dict[str, PersonKey] | None = None
+    keys = await load_keys(ledger)
     async for page in event_pages(ledger, session, after=0, types=("request.answered",)):
-        for event in page:
-            proof = event.body.get("proof")
-            if event.redacted or (proof is None and event.body.get("assurance") != PROVEN):
-                continue
-            keys = await load_keys(ledger) if keys is None else keys
-            if problem := await _find_problem(ledger, event, proof, keys):
-                problems.append(f"event {event.seq}: {problem}")
+        found = [(event.seq, await _find_problem(ledger, event, keys)) for event in page if not event.redacted]
+        problems += [f"event {seq}: {problem}" for seq, problem in found if problem]
     return problems
 
 
-async def _find_problem(ledger: Ledger, event: Event, proof: Any, keys: Mapping[str, PersonKey]) -> str:
-    body = event.body
+async def _find_problem(ledger: Ledger, event: Event, keys: Mapping[str, PersonKey]) -> str:
+    body, proof = event.body, event.body.get("proof")
+    request, option = await ledger.request(body["request"]), body.get("option", "")
+    if proof is None and body.get("assurance") != PROVEN:
+        is_demanded = needs_signature(request, option, body.get("channel", ""))
+        return "the answer has to be signed with a registered key, and it is not signed" if is_demanded else ""
     if not isinstance(proof, dict) or (key := keys.get(str(proof.get("key")))) is None:
         return "the answer is called proven, but it has no signature with a known key"
     if key.state == "requested":
         return "the answer was signed with a key that nobody has confirmed"
-    request = await ledger.request(body["request"])
-    signature = msgspec.convert({name: proof.get(name, "") for name in Signature.__struct_fields__}, Signature)
-    challenge = compute_challenge(request, body.get("option", ""), body.get("text", ""), signature.nonce)
+    signature = msgspec.convert({name: str(proof.get(name, "")) for name in Signature.__struct_fields__}, Signature)
+    # Of an erased question only its digest is left, in the record of the answer.
+    is_erased = not (request.question or request.options)
+    question = str(proof.get("question", "")) if is_erased else digest_question(request)
+    challenge = _compute_challenge(request, question, option, body.get("text", ""), signature.nonce)
     problem = find_signature_problem(key, signature, challenge)
     return f"the signature of the answer does not prove it: {problem}" if problem else ""
 

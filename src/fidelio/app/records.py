@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,17 @@ from fidelio.app.erasure import BATCH, RedactionPlan, find_remains, plan_deletio
 from fidelio.errors import ChainBroken, Command, FidelioError, Hint, LedgerError, RecordMismatch, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ids import SESSION_PREFIX, is_short_handle
+from fidelio.inbox import PROVEN
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
-from fidelio.ledger.paging import event_pages
+from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
+    from fidelio.app.person_keys import PersonKey
     from fidelio.ledger.unit_of_work import RecordType
     from fidelio.workflows.report import Report
 
@@ -145,10 +148,24 @@ class Records:
 
     async def _check_proofs(self, verdict: ChainVerdict) -> ChainVerdict:
         """Add what is wrong with signatures to the problems of a session."""
-        if not await self._ledger.events_naming(verdict.session, '"proven"'):
+        if not await self._demands_proof(verdict.session):
             return verdict
         found = await load_person_keys().find_proof_problems(self._ledger, verdict.session)
         return msgspec.structs.replace(verdict, problems=(*verdict.problems, *found)) if found else verdict
+
+    async def signing_keys(self, *sessions: str) -> list[PersonKey]:
+        """The keys that have signed answers of these sessions, with how each was registered."""
+        if not any([await self._ledger.events_naming(session, '"proven"') for session in sessions]):
+            return []
+        keys: list[PersonKey] = await load_person_keys().list_signing_keys(self._ledger, sessions)
+        return keys
+
+    async def _demands_proof(self, session: str) -> bool:
+        """Whether an answer of a session is called proven, or should be. Without any, nothing is loaded to check signatures."""
+        if await self._ledger.events_naming(session, '"proven"'):
+            return True
+        requests = all_pages(partial(self._ledger.requests, session=session, state=None))
+        return any([request.detail.get("answered_by") == PROVEN async for request in requests])
 
     async def verify_all(self, heads: Sequence[bytes] = ()) -> tuple[list[ChainVerdict | ChainBroken], list[bytes]]:
         """Verify every session. Returns the verdicts, and those of `heads` that are in no session."""

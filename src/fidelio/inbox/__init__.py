@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from fidelio.inbox.builders import (
     APPROVAL,
+    PROVEN,
     ClosedRequest,
     NewRequest,
     RequestChange,
     answer_request,
     assurance_of,
+    demand_proof,
     dismiss_all,
     dismiss_request,
     expire_request,
     open_request,
 )
-from fidelio.inbox.inbox import LONGEST_TEXT, PROVEN, AnsweredRequest, Inbox, PreparedAnswer, require_person
+from fidelio.inbox.inbox import LONGEST_TEXT, AnsweredRequest, Inbox, PreparedAnswer, require_person
 
 __all__ = [
     "APPROVAL",
@@ -28,6 +30,7 @@ __all__ = [
     "RequestChange",
     "answer_request",
     "assurance_of",
+    "demand_proof",
     "dismiss_all",
     "dismiss_request",
     "expire_request",

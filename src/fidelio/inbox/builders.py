@@ -8,10 +8,10 @@ makes a request valid.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from fidelio.ids import new_id
-from fidelio.ledger.model import CloseRequest, Json, OpenRequest
+from fidelio.ledger.model import CloseRequest, Json, OpenRequest, Request
 
 # A request that is opened or closed by a commit.
 RequestChange: TypeAlias = OpenRequest | CloseRequest
@@ -19,6 +19,10 @@ NewRequest: TypeAlias = OpenRequest
 ClosedRequest: TypeAlias = CloseRequest
 # The kind of a request whether a tool may run. Only a person may answer it, whatever its channel allows otherwise.
 APPROVAL = "tool_approval"
+# `answered_by` of a request that takes only signed answers, and the assurance of such an answer.
+PROVEN: Final = "proven"
+# The assurances of a person whose answer is not signed.
+_UNSIGNED = frozenset({"local", "elicited"})
 # How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. So is
 # the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead.
 _ASSURANCE = {
@@ -62,6 +66,23 @@ def open_request(
     )
 
 
+def demand_proof(detail: Json, *, refusals: Collection[str] = ()) -> dict[str, Any]:
+    """The detail of a request that takes only answers signed with a registered key.
+
+    `refusals` are the options that grant nothing. A person may choose them without a signature, as nobody signs when a request
+    expires: a key that is lost or out of reach must not keep a person from saying no.
+    """
+    return {**detail, "answered_by": PROVEN, "unsigned_options": list(refusals)}
+
+
+def needs_signature(request: Request, option: str, channel: str) -> bool:
+    """Whether an answer over a channel counts only with a signature."""
+    detail = request.detail
+    if detail.get("answered_by") != PROVEN:
+        return False
+    return option not in detail.get("unsigned_options", ()) or _ASSURANCE.get(channel) not in _UNSIGNED
+
+
 def expire_request(request: str) -> ClosedRequest:
     """Close a request that nobody has answered in time."""
     return CloseRequest(id=request, state="expired", by="timer", channel="timer", assurance=assurance_of("timer"))
@@ -69,7 +90,7 @@ def expire_request(request: str) -> ClosedRequest:
 
 def answer_request(request: str, answer: Json, *, by: str, channel: str, is_proven: bool = False) -> ClosedRequest:
     """Close a request with an answer that came over a channel. `is_proven`: its signature was checked."""
-    assurance = "proven" if is_proven else assurance_of(channel)
+    assurance = PROVEN if is_proven else assurance_of(channel)
     return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestClosed, UsageProblem
-from fidelio.inbox.builders import APPROVAL, ClosedRequest, answer_request, assurance_of
+from fidelio.inbox.builders import APPROVAL, PROVEN, ClosedRequest, answer_request, assurance_of, needs_signature
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Change, Event, Json, NewEvent, NewJob, Page, Request, RequestState
@@ -27,8 +27,6 @@ WAIT_SECONDS = 30.0
 LONGEST_TEXT = 20_000
 # Characters of a question that a form shows as a whole, with some room for escapes.
 LONGEST_IN_FORM = 2_000
-# `answered_by` of a request that takes only signed answers, and the assurance of such an answer.
-PROVEN = "proven"
 CheckProof: TypeAlias = Callable[[Request, str, str, Json], Awaitable[Json]]
 _NO_OPTION: Json = {"id": ""}
 
@@ -142,14 +140,16 @@ class Inbox:
                     yield request
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
 
-    async def _prove(self, request: Request, option: str, text: str, proof: Json | None) -> Json | None:
+    async def _prove(self, request: Request, option: str, text: str, channel: str, proof: Json | None) -> Json | None:
         """The checked proof of an answer; None without a proof, if none is demanded."""
         if proof is not None and self._check_proof is not None:
             return await self._check_proof(request, option, text, proof)
-        if request.detail.get("answered_by") == PROVEN:
+        if needs_signature(request, option, channel):
+            refusals = ", ".join(request.detail.get("unsigned_options", ()))
+            without = f" A person may choose {refusals} without a key." if refusals else ""
             raise PersonNeeded(
                 f"Request {request.id} is answered with a registered key, and this answer is not signed.",
-                remedy=Hint("Answer it on the web page: ", Command("open"), " prints a link."),
+                remedy=Hint("Answer it on the web page: ", Command("open"), f" prints a link.{without}"),
                 request=request.id,
             )
         return None
@@ -165,7 +165,7 @@ class Inbox:
         self._check_time(request)
         _check_person(request, channel)
         _check_text(request, option, text)
-        proven = await self._prove(request, option, text, proof)
+        proven = await self._prove(request, option, text, channel, proof)
         return self._build_answer(request, chosen, text, by, channel, proven)
 
     async def _choose(self, request: Request, option: str) -> Json:

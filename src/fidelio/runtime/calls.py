@@ -27,14 +27,14 @@ from fidelio.errors import (
     UsageProblem,
 )
 from fidelio.ids import new_id
-from fidelio.inbox import expire_request
+from fidelio.inbox import PROVEN, expire_request
 from fidelio.locks import KeyedLock
 from fidelio.runtime import events as e
 from fidelio.runtime.artifacts import write_artifacts
 from fidelio.runtime.journal import ApprovalChanged, Journal
 from fidelio.runtime.memory_stores.mounting import TYPE as MEMORY_STORE
 from fidelio.runtime.memory_stores.mounting import sync_stores
-from fidelio.runtime.permissions.approvals import describe_waiting, digest_call, request_approval
+from fidelio.runtime.permissions.approvals import bind_to_proof, describe_waiting, digest_call, request_approval
 from fidelio.runtime.permissions.policy import decide, find_policy, takes_command
 from fidelio.runtime.record import ApprovalRecord
 from fidelio.runtime.secrets import compute_keyed_digest
@@ -165,6 +165,8 @@ class Calls:
         return await self._ask(call, resolved, preparation, waits=waits)
 
     async def _ask(self, call: ToolCall, resolved: ResolvedCall, preparation: Preparation, *, waits: bool) -> CallOutcome:
+        if find_policy(resolved.definition, call.record, resolved.action) == PROVEN:
+            preparation = bind_to_proof(preparation)
         digest = digest_call(
             resolved.action or resolved.definition.name, self._digest_secrets(call, resolved), call.record, preparation
         )

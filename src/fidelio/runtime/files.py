@@ -122,7 +122,7 @@ def describe_command_policy(spec: SandboxSpec) -> dict[str, Any]:
     }
 
 
-_ACCESS: dict[Policy, str] = {"always_allow": "allow", "always_ask": "ask", "auto": "ask"}
+_ACCESS: dict[Policy, str] = {"always_allow": "allow", "always_ask": "ask", "auto": "ask", "proven": "ask"}
 FILE_IMPLEMENTATIONS = {
     **{tool: implement_action(ACTIONS[action]) for action, tool in TOOL_OF_ACTION.items() if tool in _PLAIN_TOOLS},
     "sandbox_describe": Implementation(_describe),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fidelio.errors import SessionNotFound
 from fidelio.errors.ledger import damaged_value
+from fidelio.inbox import PROVEN
 from fidelio.ledger.encoding import DELETED, session_deleted
 from fidelio.ledger.model import Session
 from fidelio.ledger.unit_of_work import RecordEvent
@@ -29,7 +30,7 @@ from fidelio.runtime.snapshots.record import SNAPSHOT_FOLDS, SnapshotRecord
 from fidelio.runtime.wakes.record import SHARED_WAKE_FOLDS, WAKE_FOLDS, WakeRecord
 
 # Answers of these assurances are a person's; a model's relayed answer and a timer's are not.
-PERSONAL = frozenset({"local", "elicited", "proven"})
+PERSONAL = frozenset({"local", "elicited", PROVEN})
 
 ApprovalState = Literal["open", "allowed", "denied"]
 
@@ -50,6 +51,8 @@ class ApprovalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     opened_at: int = 0
     # The call of a model that waits for it; empty for a call of an external client, which repeats it.
     tool_use: str = ""
+    # Whether the yes must be signed with a registered key.
+    is_proven: bool = False
 
 
 class AllowedPattern(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -246,6 +249,7 @@ def _request_approval(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecor
         cwd=body.get("cwd", ""),
         opened_at=event.time,
         tool_use=body.get("tool_use_id", ""),
+        is_proven=body.get("answered_by") == PROVEN,
     )
     return replace(record, approvals={**record.approvals, approval.request: approval})
 
@@ -256,6 +260,8 @@ def _answer(record: RuntimeRecord, event: RecordEvent) -> RuntimeRecord:
     if approval is None or approval.state != "open" or body.get("assurance") not in PERSONAL:
         return record
     state: ApprovalState = "allowed" if body.get("option") == "allow" else "denied"
+    if state == "allowed" and approval.is_proven and body["assurance"] != PROVEN:
+        return record
     answered = replace(approval, state=state, message=body.get("text", ""), by=body.get("by", ""))
     return replace(record, approvals={**record.approvals, approval.request: answered})
 
@@ -350,7 +356,7 @@ budget.* depth root span_kind wake_id tool_use_id custom_tool_use_id id name pro
 continues extensions waits learning_id is_unknown due key priority ids every_seconds next stop_reason.type model_usage.*
 cost_micros context_tokens through_seq messages outcome_id author max_iterations iteration status trend decision verdict
 criteria results snapshot_id files bytes removed is_live resumes vault_ids memory_id operation credential_id readers
-digests deployment_id skills runs childSessionId
+digests deployment_id skills runs childSessionId answered_by
 """
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from fidelio.inbox import PROVEN
 from fidelio.ledger.encoding import SESSION_DELETED
 from fidelio.ledger.model import Event
 from fidelio.runtime import events as e
@@ -44,7 +45,10 @@ class ReportedCommand(msgspec.Struct):
 
 
 class ReportedApproval(msgspec.Struct):
-    """A request for a person's yes. `state`: open, allow, deny, expired or dismissed; `used`: the call was carried out."""
+    """A request for a person's yes. `state`: open, allow, deny, expired or dismissed; `used`: the call was carried out.
+
+    `demanded` is `proven` if the yes had to be signed, `fingerprint` that of the key which has signed the answer.
+    """
 
     request: str
     at: int
@@ -57,6 +61,8 @@ class ReportedApproval(msgspec.Struct):
     after_ms: int = 0
     comment: str = ""
     used: bool = False
+    demanded: str = ""
+    fingerprint: str = ""
 
 
 class ReportedPolicy(msgspec.Struct):
@@ -138,7 +144,13 @@ class RuntimeReport(msgspec.Struct, kw_only=True):
             if call not in self.waiting_calls
         ]
         lost = [command for command in self.commands.values() if command.state == "lost"]
-        return [*calls, *(f"The end of the command {command.id} is unknown: {command.command}" for command in lost)]
+        unsigned = [
+            f"The request {approval.request} demanded a signed yes, and got one without a signature."
+            for approval in self.approvals.values()
+            if approval.demanded == PROVEN and approval.state == "allow" and approval.assurance != PROVEN
+        ]
+        ends = [f"The end of the command {command.id} is unknown: {command.command}" for command in lost]
+        return [*calls, *ends, *unsigned]
 
     def add(self, event: Event) -> None:
         """Add an event. Events that a redaction has emptied are counted; their time and actor are still there."""
@@ -237,7 +249,9 @@ def _request_approval(report: RuntimeReport, event: Event) -> None:
     request = str(body.get("request", ""))
     if "tool_use_id" in body:
         report.waiting_calls.add(str(body["tool_use_id"]))
-    report.approvals[request] = ReportedApproval(request, event.time, str(body.get("tool", "")), str(body.get("command", "")))
+    approval = ReportedApproval(request, event.time, str(body.get("tool", "")), str(body.get("command", "")))
+    approval.demanded = str(body.get("answered_by", ""))
+    report.approvals[request] = approval
     _drop_oldest(report.approvals)
 
 
@@ -249,6 +263,7 @@ def _answer(report: RuntimeReport, event: Event) -> None:
         approval.by, approval.channel = str(body.get("by", "")), str(body.get("channel", ""))
         approval.assurance, approval.after_ms = str(body.get("assurance", "")), int(body.get("after_ms", 0))
         approval.comment = str(body.get("text", ""))
+        approval.fingerprint = str((body.get("proof") or {}).get("fingerprint", ""))
 
 
 def _use_approval(report: RuntimeReport, event: Event) -> None:

@@ -55,6 +55,7 @@ class FakeApplication:
         self.asked: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.question = "May the agent run this?"
+        self.needs_proof = False
 
     async def runtime(self) -> FakeRuntime:
         return self._runtime
@@ -68,7 +69,7 @@ class FakeApplication:
         async def record_answer(option: str, who: str) -> None:
             self.answers.append((option, who))
 
-        return AskPerson(request, self.question, OPTIONS, record_answer)
+        return AskPerson(request, self.question, OPTIONS, record_answer, needs_proof=self.needs_proof)
 
 
 def serve(app: FakeApplication, session: SandboxSession | None = None) -> Callable[..., Awaitable[dict[str, Any]]]:

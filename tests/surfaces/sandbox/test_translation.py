@@ -156,6 +156,22 @@ async def test_a_question_that_a_form_would_cut_is_left_to_the_command_line() ->
     assert [waits for *_, waits in app._runtime.calls] == [False, False, True]
 
 
+@proves("sandbox-tools.proven")
+async def test_what_must_be_signed_is_asked_on_the_page_and_never_at_the_client() -> None:
+    app = FakeApplication(FakeRuntime(WAITING))
+    app.needs_proof = True
+
+    async def elicit(_: dict[str, Any]) -> object:
+        raise AssertionError("The client was asked.")
+
+    call = serve(app)
+    results = [await call("shell_run", {"command": "make"}, RequestContext(ELICITS, elicit)) for _ in range(2)]
+
+    assert [body(result)["answerWith"] for result in results] == ["fidelio --home /h open"] * 2
+    assert [waits for *_, waits in app._runtime.calls] == [False, False, True]
+    assert app.answers == []
+
+
 @proves("sandbox-tools.elicitation")
 async def test_an_agent_is_never_asked_for_a_person() -> None:
     app = FakeApplication(FakeRuntime(WAITING), own=AGENT)

@@ -19,6 +19,7 @@ from fidelio.surfaces.http.v1.agent_tools import (
     render_servers,
     render_tools,
 )
+from fidelio.surfaces.http.v1.errors import ApiProblem
 from tests.support import proves
 
 POLICIES = st.sampled_from(("always_allow", "always_ask", "auto"))
@@ -29,7 +30,8 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
     return st.fixed_dictionaries({}, optional=fields)
 
 
-POLICY = POLICIES.map(lambda type_: {"type": type_}) | st.none()
+SIGNED = {"type": "always_ask", "answered_by": "proven"}
+POLICY = POLICIES.map(lambda type_: {"type": type_}) | st.just(SIGNED) | st.none()
 STATE = {"enabled": st.booleans() | st.none(), "permission_policy": POLICY}
 
 
@@ -87,7 +89,7 @@ def test_a_tool_is_what_its_config_says_else_what_the_default_says(toolset: dict
         own = sent.get(name, {})
         enabled = next((value for value in (own.get("enabled"), default.get("enabled")) if value is not None), True)
         policy = own.get("permission_policy") or default.get("permission_policy") or {"type": "always_allow"}
-        assert (tools.offers(name), tools.find_policy(name)) == (enabled, policy["type"])
+        assert (tools.offers(name), tools.find_policy(name)) == (enabled, "proven" if policy == SIGNED else policy["type"])
     assert tools.list_policies() == {name: tools.find_policy(name) for name in AGENT_TOOLS}
 
 
@@ -103,7 +105,21 @@ def test_a_tool_of_a_server_asks_unless_its_toolset_says_otherwise(toolset: dict
 
     policy = own.get("permission_policy") or default.get("permission_policy") or {"type": "always_ask"}
     assert server.offers(tool) == enabled
-    assert server.policies.get(tool, server.policies.get("*", "always_ask")) == policy["type"]
+    expected = "proven" if policy == SIGNED else policy["type"]
+    assert server.policies.get(tool, server.policies.get("*", "always_ask")) == expected
+
+
+@proves("v1.proven")
+def test_a_signed_yes_is_demanded_only_where_the_tool_asks() -> None:
+    def configure(policy: dict[str, str]) -> list[dict[str, Any]]:
+        return [{"type": "fidelio_toolset", "configs": [{"name": "shell_run", "permission_policy": policy}]}]
+
+    tools = read(configure(SIGNED), [])
+
+    assert tools.policies == {"shell_run": "proven"}
+    assert render_tools(tools)[0]["configs"][0]["permission_policy"] == SIGNED
+    with pytest.raises(ApiProblem, match="always_ask"):
+        read(configure({**SIGNED, "type": "auto"}), [])
 
 
 @proves("v1.agents-update")

@@ -334,6 +334,20 @@ async def test_an_agent_with_the_key_may_send_messages_and_confirm_nothing(sdk: 
         await agent.beta.sessions.delete(session.id)
 
 
+@proves("v1.proven")
+async def test_a_confirmation_that_must_be_signed_is_refused_and_a_denial_is_taken(sdk: AsyncAnthropic, script: Script) -> None:
+    script(replies(use(("shell_run", {"command": "make"})), say("Done.")))
+    signed = {"name": "shell_run", "permission_policy": {"type": "always_ask", "answered_by": "proven"}}
+    session = await create_session(sdk, definition={"tools": [{"type": "fidelio_toolset", "configs": [signed]}]})
+    (waiting,) = (await converse(sdk, session.id, message("Go")))[-1].stop_reason.event_ids
+    confirmation = {"type": "user.tool_confirmation", "tool_use_id": waiting}
+
+    with pytest.raises(PermissionDeniedError, match="not signed"):
+        await send(sdk, session.id, {**confirmation, "result": "allow"})
+    answered = await converse(sdk, session.id, {**confirmation, "result": "deny", "deny_message": "Not now."})
+    assert "Not now." in str(only(answered, "agent.tool_result"))
+
+
 @proves("v1.message-files")
 async def test_a_message_has_the_content_of_the_files_that_it_names(sdk: AsyncAnthropic, script: Script) -> None:
     script(replies(say("Read.")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Tools",
     "effective_mode",
     "find_exceeded_limit",
+    "find_own_policies",
     "narrow_permissions",
     "reduce_limits",
     "remaining_seconds",
@@ -72,6 +73,17 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
 
 
+class HasTools(Protocol):
+    """A blueprint, or the head of its file."""
+
+    @property
+    def executor(self) -> str | None: ...
+    @property
+    def tools(self) -> Tools: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
+
+
 # The blueprint of a session that names none.
 DEFAULT_BLUEPRINT = Blueprint(name="", description="An agent without a blueprint.")
 
@@ -108,6 +120,14 @@ def reduce_limits(limits: Limits, spent: Usage, worked_ms: int) -> Limits:
 def remaining_seconds(limits: Limits, *, started_at: int, waited_ms: int, now: int) -> float:
     """The rest of the wall time. Waiting for a person does not count."""
     return limits.wall_seconds - (now - started_at - waited_ms) / 1000
+
+
+def find_own_policies(blueprint: HasTools, executor: str = "") -> str:
+    """Whose policies decide what the agent asks, where not the permissions of the blueprint do; else empty."""
+    if blueprint.tools == "sandbox":
+        return "the sandbox"
+    agent = blueprint.options.get("agent") if (executor or blueprint.executor) == "fidelio" else None
+    return f"the agent {agent}" if agent else ""
 
 
 def effective_mode(blueprint: Blueprint, executor: str = "") -> PermissionMode:

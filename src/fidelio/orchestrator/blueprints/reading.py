@@ -20,7 +20,7 @@ from fidelio.definitions.library.identifiers import suggest_names
 from fidelio.definitions.reading.document import ParsedDocument, decode
 from fidelio.definitions.reading.positions import MAX_BYTES, Path, make_error
 from fidelio.errors import UnreadableDefinition
-from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions, Tools
+from fidelio.orchestrator.blueprints.model import Blueprint, Limits, Permissions, Tools, find_own_policies
 from fidelio.orchestrator.blueprints.servers import NonEmptyText, ServerEntry, find_server_problems, to_mcp_servers
 from fidelio.validation import find_schema_problem
 
@@ -205,6 +205,7 @@ def find_head_problems(head: BlueprintHead, name: str) -> Iterator[BlueprintProb
         yield ("description",), "is empty.", "Say in a sentence what the agent is good for."
     if head.tools == "sandbox" and head.worktree:
         yield ("worktree",), "contradicts `tools: sandbox`, which has its own copy of the project.", "Remove one of the two."
+    yield from _find_proof_problems(head)
     for field in ("environment", "inherit"):
         for variable in getattr(head, field):
             if not _VARIABLE.fullmatch(variable):
@@ -213,6 +214,16 @@ def find_head_problems(head: BlueprintHead, name: str) -> Iterator[BlueprintProb
         schema = getattr(head, field)
         if schema is not None and (problem := find_schema_problem(schema)):
             yield (field,), f"is not a valid JSON Schema: {problem}", "Correct it."
+
+
+def _find_proof_problems(head: BlueprintHead) -> Iterator[BlueprintProblem]:
+    """A demand for signatures that nothing would carry out."""
+    where = ("permissions", "answered_by")
+    if head.permissions.needs_proof and head.permissions.mode == "full":
+        yield where, "demands signatures, but the mode `full` asks nobody.", "Use another mode, or remove the key."
+    if head.permissions.needs_proof and (owner := find_own_policies(head)):
+        remedy = "Remove the key, and set the policy of the tools: fidelio sandbox policy TOOL proven --agent NAME"
+        yield where, f"does not reach {owner}, whose tools have policies of their own.", remedy
 
 
 def find_nul_characters(data: Any, path: Path = ()) -> Iterator[BlueprintProblem]:

@@ -45,6 +45,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     proof: str = ""
 
 
+# The kind of a question whether the agent may do something.
+PERMISSION = "permission"
+
+
 class AgentQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question of an agent to a person. `key` identifies it within the run, so a repeated report opens no second request.
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fidelio.inbox import PROVEN
 from fidelio.mcp_client import McpServer
 
 RunState = Literal["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]
@@ -21,11 +22,19 @@ MODES: tuple[PermissionMode, ...] = ("read", "ask", "edit", "full")
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent may do without asking. `allow` and `deny` hold tool names of the executor."""
+    """What the agent may do without asking. `allow` and `deny` hold tool names of the executor.
+
+    `answered_by` says whose yes counts where it asks: a person's, or only one that is signed with a registered key.
+    """
 
     mode: PermissionMode = "ask"
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    answered_by: Literal["person", "proven"] = "person"
+
+    @property
+    def needs_proof(self) -> bool:
+        return self.answered_by == PROVEN
 
 
 def narrow_permissions(wanted: Permissions, most: Permissions | None) -> Permissions:
@@ -34,7 +43,9 @@ def narrow_permissions(wanted: Permissions, most: Permissions | None) -> Permiss
         return wanted
     mode = min(wanted.mode, most.mode, key=MODES.index)
     allow = wanted.allow if most.mode == "full" else tuple(name for name in wanted.allow if name in most.allow)
-    return Permissions(mode=mode, allow=allow, deny=tuple(dict.fromkeys((*wanted.deny, *most.deny))))
+    deny = tuple(dict.fromkeys((*wanted.deny, *most.deny)))
+    answered_by: Literal["person", "proven"] = PROVEN if wanted.needs_proof or most.needs_proof else "person"
+    return Permissions(mode=mode, allow=allow, deny=deny, answered_by=answered_by)
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

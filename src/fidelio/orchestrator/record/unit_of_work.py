@@ -28,7 +28,7 @@ Decide = Callable[[LoadedAgent], AgentDecision | None]
 # Keys of event bodies whose values are ids, states or names, and no text of an agent or a person.
 _STRUCTURE = """
 run project blueprint blueprint_hash executor model parent worktree branch base path prefix conversation messages resumes fresh
-host fence pid started usage spent request by servers most mode allow deny sandbox
+host fence pid started usage spent request by servers most mode allow deny answered_by sandbox
 """
 
 

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from fidelio.errors import ExecutorFailure, FidelioError, LimitReached, RequestClosed, RequestExists
-from fidelio.inbox import RequestChange, dismiss_request, open_request
+from fidelio.inbox import RequestChange, demand_proof, dismiss_request, open_request
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.long_text import json_text, sanitize_text, shorten_to_line, store_text
 from fidelio.ledger.model import Request
-from fidelio.orchestrator.blueprints.model import Limits, find_exceeded_limit
-from fidelio.orchestrator.executors.contract import AgentQuestion, Reply
+from fidelio.orchestrator.blueprints.model import Blueprint, find_exceeded_limit
+from fidelio.orchestrator.executors.common import REFUSE
+from fidelio.orchestrator.executors.contract import PERMISSION, AgentQuestion, Reply
 from fidelio.orchestrator.record.model import Usage
 from fidelio.orchestrator.record.record import (
     AGENT_CALLED,
@@ -49,14 +50,20 @@ class RunReporter:
     """The reporter of a run. `agent` is the session after the last commit; `on_change` is called when it waits or continues."""
 
     def __init__(
-        self, context: OrchestratorContext, agent: LoadedAgent, work: Assignment, limits: Limits, on_change: Callable[[], None]
+        self,
+        context: OrchestratorContext,
+        agent: LoadedAgent,
+        work: Assignment,
+        blueprint: Blueprint,
+        on_change: Callable[[], None],
     ) -> None:
         self.agent = agent
         self.usage = agent.record.run.usage
         self.is_detaching = False
         self.is_interrupted = False
         self.limit_reached: LimitReached | None = None
-        self._context, self._work, self._limits, self._on_change = context, work, limits, on_change
+        self._context, self._work, self._on_change = context, work, on_change
+        self._limits, self._needs_proof = blueprint.limits, blueprint.permissions.needs_proof
         self._run = agent.record.run.id
         self._replayed_events = 0
         self._bytes = 0
@@ -178,12 +185,18 @@ class RunReporter:
         self._on_change()
 
     async def _open_question(self, question: AgentQuestion) -> str:
+        detail = _limit_detail(question.detail)
+        if self._needs_proof and question.kind == PERMISSION:
+            digest = _digest_question(question)
+            # With the digest in the key, another call that the agent gives the same name is another request.
+            question = msgspec.structs.replace(question, key=f"{question.key}#{digest}")
+            detail = demand_proof({**detail, "digest": digest}, refusals=(REFUSE,))
         request = open_request(
             question.kind,
             self._request_key(question),
             sanitize_text(question.text)[:_QUESTION_LENGTH],
             tuple({"id": option, "label": label} for option, label in question.options),
-            _limit_detail(question.detail),
+            detail,
         )
         try:
             await self._report(RUN_WAITING, {"request": request.id}, requests=(request,))
@@ -237,6 +250,12 @@ class RunReporter:
             self.limit_reached = LimitReached(f"The run has passed its limit of {limit}.", reason=f"limit.{limit}")
             self._on_change()
             raise self.limit_reached
+
+
+def _digest_question(question: AgentQuestion) -> str:
+    """The digest of exactly what the agent wants, also of what is too long to be shown."""
+    subject = {"text": question.text, "options": question.options, "detail": question.detail}
+    return hashlib.sha256(b"fidelio.permission.v1:" + json_text(subject).encode(errors="replace")).hexdigest()
 
 
 def _limit_detail(detail: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from fidelio.errors import UsageProblem
-from fidelio.orchestrator.blueprints.model import MODES, Blueprint, Permissions, effective_mode
+from fidelio.orchestrator.blueprints.model import MODES, Blueprint, Permissions, effective_mode, find_own_policies
 from fidelio.orchestrator.executors.common import REFUSE
 from fidelio.orchestrator.record.record import AgentRecord
 from fidelio.orchestrator.record.unit_of_work import LoadedAgent
@@ -38,6 +38,11 @@ class AgentRights(msgspec.Struct, frozen=True):
                 f"Session {self.name} has the permission mode `{self.permissions.mode}` and cannot start an agent of the "
                 f"executor {executor} with the mode `{wanted}`.",
                 remedy="Let a person start it.",
+            )
+        if self.permissions.needs_proof and (owner := find_own_policies(blueprint, executor)):
+            raise UsageProblem(
+                f"Session {self.name} needs signed permissions, and what {owner} asks would need no signature.",
+                remedy="Use a blueprint whose own permissions decide, or let a person start it.",
             )
         if not self.is_full and not any(Path(project).is_relative_to(directory) for directory in self.directories):
             raise UsageProblem(

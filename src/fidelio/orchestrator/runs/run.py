@@ -195,7 +195,7 @@ class RunController:
 
     def _new_reporter(self, agent: LoadedAgent, prepared: PreparedTurn) -> RunReporter:
         self._resume_lost = prepared.blueprint.resume_lost
-        self._reporter = RunReporter(self._context, agent, self._work, prepared.blueprint.limits, self.supervisor.recheck)
+        self._reporter = RunReporter(self._context, agent, self._work, prepared.blueprint, self.supervisor.recheck)
         return self._reporter
 
     async def _conclude(self, prepared: PreparedTurn, call: ExecutorCall, limits: Limits) -> None:

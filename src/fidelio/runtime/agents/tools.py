@@ -26,6 +26,8 @@ AGENT_TOOLSET: Toolset = "agent_toolset_20260401"
 AGENT_TOOLS = ("bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search")
 # The name by which a policy is set for all other tools of a toolset or of an MCP server.
 ANY_TOOL = "*"
+# The policies that ask for every call.
+_ASKING: frozenset[Policy] = frozenset({"always_ask", "proven"})
 MAX_SCHEMA_BYTES = 20_000
 MAX_CUSTOM_TOOLS = 256
 VAULT = "vault:"
@@ -115,15 +117,15 @@ def describe_server(server: ServerDefinition) -> str:
 
 def list_unasked(tools: AgentTools) -> list[str]:
     """The tools and actions that the definition lets run without asking."""
-    own = sorted(name for name, policy in tools.policies.items() if policy != "always_ask")
+    own = sorted(name for name, policy in tools.policies.items() if policy not in _ASKING)
     servers = sorted(
         f"{name}: {tool}"
         for name, server in tools.mcp_servers.items()
         for tool, policy in server.policies.items()
-        if policy != "always_ask"
+        if policy not in _ASKING
     )
     if tools.toolset == AGENT_TOOLSET:
-        own = [tool for tool in AGENT_TOOLS if tools.offers(tool) and tools.find_policy(tool) != "always_ask"]
+        own = [tool for tool in AGENT_TOOLS if tools.offers(tool) and tools.find_policy(tool) not in _ASKING]
     return own + servers
 
 

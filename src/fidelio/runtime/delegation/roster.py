@@ -16,7 +16,7 @@ from fidelio.runtime.tools.model import Policy
 DELEGATION_NAMES = frozenset({"session_delegate", "session_run_child"})
 # What a parent must have for its child to have the tool. Six names are in two toolsets; only this one means another right.
 RIGHTS = {"bash": "shell_exec"}
-_STRICTNESS: dict[Policy, int] = {"always_allow": 0, "auto": 1, "always_ask": 2}
+_STRICTNESS: dict[Policy, int] = {"always_allow": 0, "auto": 1, "always_ask": 2, "proven": 3}
 
 
 def name_roster(agent: AgentVersion) -> tuple[str, ...]:
@@ -59,12 +59,14 @@ def _find_own(policies: Mapping[str, Policy], name: str) -> Policy:
 
 def _find_parental(record: RuntimeRecord, parent: AgentDefinition, right: str) -> Policy:
     """What the parent may do with a right, which is named as a tool or an action of our own toolset."""
+    # A right that the parent has not: the child asks for it, as the parent would for the strictest that it has.
+    unknown: Policy = "proven" if "proven" in record.policies.values() else "always_ask"
     if parent.tools.toolset == AGENT_TOOLSET:
         name = next((own for own, needed in RIGHTS.items() if needed == PERMISSION_OF_ACTION.get(right, right)), right)
         known = AGENT_DEFINITIONS.get(name)
-        return "always_ask" if known is None else find_policy(known, record)
+        return unknown if known is None else find_policy(known, record)
     definition = DEFINITIONS.get(PERMISSION_OF_ACTION.get(right, right))
-    return "always_ask" if definition is None else find_policy(definition, record, right)
+    return unknown if definition is None else find_policy(definition, record, right)
 
 
 def _stricter(first: Policy, second: Policy) -> Policy:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from fidelio.errors import DocumentConflict, LedgerBusy, RequestClosed, SequenceConflict, ToolRefused
-from fidelio.inbox import APPROVAL, NewRequest, RequestChange, expire_request, open_request
+from fidelio.inbox import APPROVAL, PROVEN, NewRequest, RequestChange, demand_proof, expire_request, open_request
 from fidelio.ledger.jobs import Assignment
 from fidelio.ledger.model import Change, NewEvent
 from fidelio.ledger.unit_of_work import SessionDecision
@@ -23,8 +23,10 @@ from fidelio.runtime.memory.workspace import (
     load_workspace_memory,
 )
 from fidelio.runtime.permissions.approvals import LIFETIME_MS
+from fidelio.runtime.permissions.policy import find_policy
 from fidelio.runtime.record import PERSONAL
 from fidelio.runtime.resources.versions import Substrate
+from fidelio.runtime.tools.definitions import DEFINITIONS
 from fidelio.runtime.tools.model import LoadedRuntime, RuntimeContext
 from fidelio.runtime.wakes.record import WAKE_JOB
 
@@ -73,7 +75,11 @@ def request_promotion(
     )
     about = {"learning_id": learning, "kind": kind, "title": title, "detail": detail}
     more = {"answered_by": "person", "job": WAKE_JOB, "root": session.record.root or session.id}
-    request = open_request(APPROVAL, f"learning:{learning}", question, _OPTIONS, {**about, **more}, expires_at=expires)
+    shown = {**about, **more}
+    # Another way into the same file as the tool has, so it asks as the tool does.
+    is_proven = find_policy(DEFINITIONS["memory_promote_note"], session.record) == PROVEN
+    shown = demand_proof(shown, refusals=("deny",)) if is_proven else shown
+    request = open_request(APPROVAL, f"learning:{learning}", question, _OPTIONS, shown, expires_at=expires)
     body = {"request": request.id, **about, "expires": expires, "wake_id": wake}
     return NewPromotion(request, NewEvent(type=PROMOTION_REQUESTED, body=body, actor="agent"))
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.clock import format_iso
 from fidelio.ids import new_id
-from fidelio.inbox import APPROVAL, NewRequest, open_request
+from fidelio.inbox import APPROVAL, PROVEN, NewRequest, demand_proof, open_request
 from fidelio.ledger.model import NewEvent
 from fidelio.runtime import events as e
 from fidelio.runtime.record import ApprovalRecord, RuntimeRecord
@@ -22,6 +23,7 @@ from fidelio.runtime.tools.model import Preparation, ToolCall, ToolDefinition
 from fidelio.runtime.wakes.record import WAKE_JOB
 from fidelio.sandbox.model import SandboxSpec
 
+_ANSWERED_BY = "answered_by"
 LIFETIME_MS = 24 * 60 * 60 * 1000
 _OPTIONS = (
     {"id": "allow", "label": "Allow it once", "description": "Runs exactly this, once."},
@@ -49,6 +51,11 @@ def digest_call(tool: str, arguments: Mapping[str, Any], record: RuntimeRecord, 
     return hashlib.sha256(b"fidelio.approval.v1:" + raw).hexdigest()
 
 
+def bind_to_proof(preparation: Preparation) -> Preparation:
+    """A yes to the call must be signed with a registered key. A yes from before that was demanded does not fit."""
+    return replace(preparation, bound={**preparation.bound, _ANSWERED_BY: PROVEN})
+
+
 class NewApproval(msgspec.Struct, frozen=True):
     """A request to open, and the event that puts it into the record."""
 
@@ -69,9 +76,10 @@ def request_approval(
 ) -> NewApproval:
     """Build the request for a call that waits for a person."""
     expires = now + LIFETIME_MS
+    is_proven = preparation.bound.get(_ANSWERED_BY) == PROVEN
     question = "\n".join(describe_call(definition, arguments, preparation, spec, cwd))
-    detail = {
-        "answered_by": "person",
+    detail: dict[str, Any] = {
+        _ANSWERED_BY: "person",
         "tool": definition.name,
         "arguments": definition.hide_secrets(arguments),
         "command": preparation.command,
@@ -81,6 +89,7 @@ def request_approval(
         "digest": digest,
         **({"tool_use_id": call.id, "job": WAKE_JOB, "root": call.record.root or call.session.id} if call.wake else {}),
     }
+    detail = demand_proof(detail, refusals=("deny",)) if is_proven else detail
     # A key is used once per session, and the same call may be asked again after a denial.
     request = open_request(APPROVAL, f"{digest[:32]}:{new_id('')}", question, _OPTIONS, detail, expires_at=expires)
     body = {
@@ -90,6 +99,7 @@ def request_approval(
         "expires": expires,
         "command": preparation.command,
         "cwd": cwd,
+        **({_ANSWERED_BY: PROVEN} if is_proven else {}),
         **({"tool_use_id": call.id, "wake_id": call.wake, "is_unknown": call.origin.is_repeat} if call.wake else {}),
     }
     return NewApproval(request, NewEvent(type=e.APPROVAL_REQUESTED, body=body, actor="agent"))
@@ -144,13 +154,14 @@ def _describe_network(spec: SandboxSpec) -> str:
 
 def describe_waiting(approval: ApprovalRecord, tool: str) -> dict[str, Any]:
     """The result of a call that waits: what for, and how it goes on."""
+    how = " with a registered key, on the web page" if approval.is_proven else ""
     return {
         "status": "waiting",
         "tool": tool,
         "requestId": approval.request,
         "expiresAt": format_iso(approval.expires),
         "message": (
-            f"A person must allow this call: request {approval.request} is in the inbox. "
+            f"A person must allow this call{how}: request {approval.request} is in the inbox. "
             "You cannot answer it. Repeat the same call with the same arguments: it waits up to 45 seconds for the answer and "
             "runs once it is allowed. Other arguments are a new request."
         ),

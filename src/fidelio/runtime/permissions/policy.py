@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from fidelio.errors import UsageProblem
+from fidelio.inbox import PROVEN
 from fidelio.runtime.record import AllowedPattern, RuntimeRecord
 from fidelio.runtime.tools.model import Policy, ToolDefinition
 from fidelio.sandbox.commands.parse import parse_command
@@ -18,7 +19,7 @@ from fidelio.sandbox.commands.parse import parse_command
 # The tools whose arguments are a command for a shell.
 SHELL_COMMANDS = frozenset({"shell_run", "shell_exec"})
 _SHELL = "bash"
-POLICIES: tuple[Policy, ...] = ("always_allow", "always_ask", "auto")
+POLICIES: tuple[Policy, ...] = ("always_allow", "always_ask", "auto", "proven")
 ANY = "*"
 
 
@@ -47,6 +48,9 @@ def decide(
     policy = find_policy(definition, record, action)
     if policy == "always_allow":
         return PermissionDecision("allow", "The policy of this tool is always_allow.")
+    if policy == PROVEN:
+        # Before the patterns: who may allow one at a terminal has not signed for the commands that it covers.
+        return PermissionDecision("ask", "The policy of this tool is proven: each call needs a signed yes.")
     if policy == "auto" and definition.read_only and definition.group == "files":
         return PermissionDecision("allow", "The tool only reads.")
     if takes_command(definition):

@@ -26,7 +26,7 @@ from fidelio.sandbox.model import ActionResult, Ending, SandboxSpec, SandboxStat
 from fidelio.sandbox.port import Sandboxes
 from fidelio.tokens.keyring import KeyRing
 
-Policy = Literal["always_allow", "always_ask", "auto"]
+Policy = Literal["always_allow", "always_ask", "auto", "proven"]
 # `mcp`: the tools of servers of the user. `meta`: the tools that open and call others.
 Group = Literal[
     "files",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
@@ -37,9 +37,13 @@ from fidelio.surfaces.cli.runtime_report import (
     report_json,
 )
 from fidelio.surfaces.text import pad
+from fidelio.surfaces.views import key_json
 from fidelio.surfaces.web.share import share_session
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
+
+if TYPE_CHECKING:
+    from fidelio.app.person_keys import PersonKey
 
 _MAX_REASON, _MAX_PATH = 400, 200
 _STATES = {"error": "refused", "open": "no result on record", "erased": "erased"}
@@ -82,7 +86,7 @@ def report_command(cli: CliContext, session: str, check: bool, html: str | None,
         Path(html).write_text(run_async(_render_page(cli, session)), "utf-8")
         print_line(f"The session is in {quote_name(html, _MAX_PATH)}. Open it in a browser: it verifies the chain by itself.")
         return 0
-    report, verdict = run_async(_load_report(cli, session))
+    report, verdict, keys = run_async(_load_report(cli, session))
     if as_json:
         proof = {
             "holds": verdict.holds,
@@ -91,11 +95,14 @@ def report_command(cli: CliContext, session: str, check: bool, html: str | None,
             "head": verdict.head.hex(),
         }
         body = report_json(report) if isinstance(report, RuntimeReport) else to_builtins(report)
-        print_json({**body, "differences": report.differences, "chain": proof})
-    elif isinstance(report, RuntimeReport):
+        listed = [key_json(key) for key in keys]
+        print_json({**body, "differences": report.differences, "chain": proof, "keys": listed})
+        return 1 if check and report.differences else 0
+    if isinstance(report, RuntimeReport):
         print_runtime_report(report, verdict)
     else:
         _print_report(cli, report, verdict)
+    _print_keys(keys)
     return 1 if check and report.differences else 0
 
 
@@ -116,18 +123,33 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
         ]
 
 
-async def _load_report(cli: CliContext, session: str) -> tuple[Report | RuntimeReport, ChainVerdict]:
+async def _load_report(cli: CliContext, session: str) -> tuple[Report | RuntimeReport, ChainVerdict, list[PersonKey]]:
     async with cli.records() as records:
         found = await records.find(session, kind="workflow")
         if found.kind == "runtime":
-            return await load_runtime_report(records, found), await records.verify(found.id)
+            loaded = await load_runtime_report(records, found)
+            return loaded, await records.verify(found.id), await records.signing_keys(found.id)
         if found.kind != "workflow":
             raise UsageProblem(
                 f"Session {found.id} is a session of an agent: it follows no workflow that it could be compared with.",
                 remedy=Hint(Command("events", found.id), " shows what happened in it."),
             )
         verdict = await records.verify(found.id)
-        return await records.report(found.id, verdict), verdict
+        report = await records.report(found.id, verdict)
+        keys = await records.signing_keys(found.id, *(child.session for child in report.iter_children()))
+        return report, verdict, keys
+
+
+def _print_keys(keys: Sequence[PersonKey]) -> None:
+    """How each key was registered that this report relies on."""
+    if keys:
+        click.echo("\nKeys that have signed answers")
+    for key in keys:
+        print_line(f"{key.fingerprint}  {quote_name(key.name)}, for {quote_name(key.host)}", "  ")
+        how = f"registered {format_local(key.confirmed_at)} by {quote_name(key.by)}, confirmed with {key.confirmed_with}"
+        print_line(how if key.confirmed_at else "NOBODY HAS CONFIRMED IT", "    ")
+        if key.removed_at:
+            print_line(f"removed {format_local(key.removed_at)} by {quote_name(key.removed_by)}", "    ")
 
 
 def _print_report(cli: CliContext, report: Report, verdict: ChainVerdict) -> None:
@@ -247,5 +269,10 @@ def _print_answer(cli: CliContext, answer: ReportedAnswer) -> None:
     else:
         # A client chooses its own name: what says how sure we are who answered stands before it.
         how, seconds = describe_channel(answer.channel, answer.assurance), answer.after_ms / 1000
-        what, demanded = quote_name(answer.option or answer.state), "demanded: person, " if answer.demanded == "person" else ""
+        what, demanded = (
+            quote_name(answer.option or answer.state),
+            f"demanded: {answer.demanded}, " if answer.demanded != "any" else "",
+        )
         print_line(f"{what}: {how}{demanded}after {seconds:.1f} s, by {quote_name(answer.by)}", "    ")
+        if answer.fingerprint:
+            print_line(f"signed with the key {quote_name(answer.fingerprint)}", "    ")

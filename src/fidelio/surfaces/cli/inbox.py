@@ -20,7 +20,7 @@ from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_iso, format_local, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import SessionNotFound, UsageProblem
-from fidelio.inbox import APPROVAL, Inbox
+from fidelio.inbox import APPROVAL, PROVEN, Inbox
 from fidelio.ledger.model import Page, Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -360,8 +360,13 @@ def _print_state(request: Request, program: str, *, with_menu: bool) -> None:
         print_line(line, _INDENT)
     if with_menu:
         return
+    is_proven = request.detail.get("answered_by") == PROVEN
+    if is_proven:
+        print_line(f"Only an answer that is signed with a registered key counts: {program} open", _INDENT)
     how = "OPTION" if request.options else '--text "..."'
-    click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}")
+    options = "|".join(request.detail.get("unsigned_options", ())) if is_proven else how
+    if options:
+        click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {options}")
     if request.kind == APPROVAL:
         print_line('A comment for the agent is added with --text "...".', _INDENT)
     click.echo()

@@ -18,6 +18,7 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
+from fidelio.surfaces.views import key_json
 
 
 @click.group("passkeys", cls=CommandGroup)
@@ -37,7 +38,7 @@ async def list_keys(cli: CliContext, as_json: bool) -> None:
     async with cli.open() as application:
         keys = await PersonKeys((await application.runtime()).context).list()
     if as_json:
-        print_json({"items": [_key_json(key) for key in keys], "next": None})
+        print_json({"items": [key_json(key) for key in keys], "next": None})
     elif not keys:
         print_sentence(f"No passkeys. `{cli.program} open` prints a link to the page; register one under Passkeys.")
     else:
@@ -80,11 +81,6 @@ async def remove_key(cli: CliContext, fingerprint: str, as_json: bool) -> None:
 
 def _print_done(key: PersonKey, what: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(_key_json(key))
+        print_json(key_json(key))
     else:
         print_line(f"The passkey {quote_name(key.name)}, {key.fingerprint}, {what}.")
-
-
-def _key_json(key: PersonKey) -> dict[str, str]:
-    about = {"name": key.name, "fingerprint": key.fingerprint, "state": key.state, "host": key.host}
-    return {**about, "by": key.by, "confirmed_with": key.confirmed_with, "since": format_iso(key.time)}

@@ -172,6 +172,8 @@ def _print_approvals(report: RuntimeReport) -> None:
     for approval in report.approvals.values():
         print_line(f"{format_local(approval.at)}  {approval.request}  {quote_name(approval.tool)}: {_describe(approval)}", "  ")
         print_quote(approval.command[:_MAX_COMMAND], "    ")
+        if approval.fingerprint:
+            print_line(f"signed with the key {quote_name(approval.fingerprint)}", "    ")
         if approval.comment:
             print_line("comment:", "    ")
             print_quote(approval.comment, "    ")

@@ -386,7 +386,7 @@ async def allow(cli: CliContext, session: str, project: str | None, duration: st
 @json_reply_option
 @with_cli_context
 async def set_policy(cli: CliContext, session: str, project: str | None, agent: str | None, tool: str, policy: str) -> None:
-    """Change when a tool or an action asks a person: never, for each call, or unless it is proven to only read (auto)."""
+    """Change when a tool or an action asks: never, each time, unless it only reads (auto), or for a signed yes (proven)."""
     person, name = require_person(), quote_name(tool)
     if agent is None:
         async with open_sandbox(cli, session, project) as use:

@@ -43,6 +43,7 @@ from fidelio.toolkit import AskPerson, CallContext, DeliveredTexts, Done, Identi
 ELICIT_METHOD = "elicitation/create"
 # Clients time out after 60 s, so a call that waits for a person replies before that and says that the request is still open.
 ANSWER_SECONDS = 50.0
+_SIGNED_ON_THE_PAGE = "Its answer must be signed with a registered key, on the web page, so your user was not asked here."
 INPUT_KEY = "person"
 
 CAPABILITIES: Mapping[str, Any] = {"tools": {"listChanged": False}}
@@ -138,8 +139,9 @@ class CallDispatcher:
     async def _ask(self, question: AskPerson, call: _Call) -> dict[str, Any] | None:
         """Ask the person. Return the reply if there is no answer yet; None if there is, so that the handler runs again."""
         request = call.request
-        if why := await call.context.explain_silence():
-            return await _reply_waiting(question, call, why)
+        why = await call.context.explain_silence()
+        if why or question.needs_proof:
+            return await _reply_waiting(question, call, why or _SIGNED_ON_THE_PAGE)
         if request.client.is_stateless:
             return await self._ask_between_calls(question, call)
         if request.elicit is None or not request.client.can_elicit:

@@ -15,6 +15,7 @@ from fidelio.definitions.models import Activity
 from fidelio.engine.moves import PossibleMove
 from fidelio.errors import ChainBroken, FidelioError, UsageProblem
 from fidelio.ledger.model import Event, Session
+from fidelio.surfaces.cli.runtime_report import load_runtime_report
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.timeline import TimelineEntry, list_entries
 from fidelio.workflows.service import CurrentState
@@ -135,13 +136,21 @@ async def _show_report(request: PageRequest) -> Result:
     """What the definition asks for, compared with what happened."""
     records = await request.services.records()
     session = await records.find(request.path("session"))
-    if session.kind != "workflow":
+    if session.kind == "agent":
         raise UsageProblem(f"Session {session.id} follows no workflow.", remedy="Its page has everything that happened.")
     try:
-        report = await records.report(session.id, await records.verify(session.id))
+        verdict = await records.verify(session.id)
     except ChainBroken as error:
         return PageContent("proof.html", {"session": session, "verdict": None, "broken": error})
-    return PageContent("report.html", {"session": session, "report": report})
+    values = {"session": session, "verdict": verdict}
+    if session.kind == "runtime":
+        keys = await records.signing_keys(session.id)
+        return PageContent(
+            "runtime_report.html", {**values, "report": await load_runtime_report(records, session), "keys": keys}
+        )
+    report = await records.report(session.id, verdict)
+    keys = await records.signing_keys(session.id, *(child.session for child in report.iter_children()))
+    return PageContent("report.html", {**values, "report": report, "keys": keys})
 
 
 ROUTES = (PageRoute(path="/sessions/{session}/report", show=_show_report),)

@@ -8,8 +8,8 @@ end was cut off, or that all of it was computed again: for that, compare the hea
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from markupsafe import Markup
@@ -22,6 +22,9 @@ from fidelio.ledger.model import Event, Session
 from fidelio.surfaces.web.rendering import Renderer, read_static
 from fidelio.surfaces.web.timeline import list_entries
 
+if TYPE_CHECKING:
+    from fidelio.app.person_keys import PersonKey
+
 MOST_EVENTS = 20_000
 
 
@@ -30,10 +33,16 @@ async def share_session(records: Records, session: Session) -> str:
     verdict = await records.verify(session.id)
     differences = (await records.report(session.id, verdict)).differences if session.kind == "workflow" else []
     events = [event async for event in records.all_events(session.id)]
-    return render_shared(session, events, verdict, list(differences))
+    return render_shared(session, events, verdict, list(differences), await records.signing_keys(session.id))
 
 
-def render_shared(session: Session, events: Iterable[Event], verdict: ChainVerdict, differences: list[str]) -> str:
+def render_shared(
+    session: Session,
+    events: Iterable[Event],
+    verdict: ChainVerdict,
+    differences: Sequence[str] = (),
+    keys: Sequence[PersonKey] = (),
+) -> str:
     """The file of a session. Raises `UsageProblem` if it has more events than a browser shows well."""
     found = list(events)
     if len(found) > MOST_EVENTS:
@@ -48,6 +57,7 @@ def render_shared(session: Session, events: Iterable[Event], verdict: ChainVerdi
         "events": found,
         "verdict": verdict,
         "differences": differences,
+        "keys": keys,
         "chain": _embed(chain),
         "style": _read_text("style.css"),
         "script": _read_text("verify.js"),

@@ -106,6 +106,8 @@ def _content(body: Mapping[str, Any]) -> str:
 def _answer(body: Mapping[str, Any]) -> tuple[str, str]:
     option = body.get("option") or "a text"
     how = f" over {body['channel']}" if body.get("channel") else ""
+    if isinstance(proof := body.get("proof"), Mapping):
+        how += f", signed with the key {proof.get('fingerprint', '')}"
     # The key of a checkpoint is `activity/checkpoint#visit`; that of an approval is a digest, which says nothing to people.
     _, slash, name = str(body.get("key") or "").partition("#")[0].rpartition("/")
     return f"answered{f' {name}' if slash else ''} with {option}{how}", _text(body.get("text"))

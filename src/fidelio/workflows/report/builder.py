@@ -321,9 +321,7 @@ def _on_answered(builder: _Builder, event: FoldableEvent) -> None:
     answer = next((answer for answer in _iter_answers(builder) if answer.request == body["request"]), None)
     if answer is None:
         return
-    answer.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
-    answer.option, answer.by = body.get("option", ""), body["by"]
-    answer.channel, answer.assurance, answer.after_ms = body["channel"], body["assurance"], body["after_ms"]
+    answer.close(body)
     for visit in builder.report.visits:
         if answer in visit.answers:
             _add_differences(visit, list(_find_weak_answer(builder, answer)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,15 @@ class ReportedAnswer(msgspec.Struct, rename={"opened_at": "asked_at"}):
     assurance: str = ""
     after_ms: int = 0
     demanded: str = "any"
+    # Of the key that has signed the answer.
+    fingerprint: str = ""
+
+    def close(self, body: Mapping[str, Any]) -> None:
+        """Note the answer, from the body of its event."""
+        self.state = "dismissed" if body.get("mode") == "condition_not_met" else "answered"
+        self.option, self.by, self.channel = body.get("option", ""), body["by"], body["channel"]
+        self.assurance, self.after_ms = body["assurance"], body["after_ms"]
+        self.fingerprint = (body.get("proof") or {}).get("fingerprint", "")
 
     @property
     def is_not_proven(self) -> bool:

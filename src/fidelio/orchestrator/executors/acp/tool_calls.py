@@ -105,7 +105,12 @@ class PermissionChooser:
         return chosen.option_id if chosen else None
 
     async def _ask(self, question: AgentQuestion) -> str:
-        """Ask once for each call. OpenCode asks about a command and again about each external directory that it touches."""
+        """Ask once for each call. OpenCode asks about a command and again about each external directory that it touches.
+
+        A signature is for exactly what was asked, so where it is demanded every question is asked.
+        """
+        if self._turn.blueprint.permissions.needs_proof:
+            return (await self._reporter.ask(question)).option
         if question.key not in self._answers:
             self._answers[question.key] = (await self._reporter.ask(question)).option
         return self._answers[question.key]

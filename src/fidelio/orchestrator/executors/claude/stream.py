@@ -36,7 +36,7 @@ async def answer_permission_request(request: ControlRequestBody, permissions: Pe
     # Claude Code does not ask about read-only tools and about calls that its own rules decide.
     decision = decide_permission(permissions, (request.tool_name,), "something")
     if decision == "ask":
-        return _encode_reply(request, await reporter.ask(_permission_question(request)))
+        return _encode_reply(request, await reporter.ask(_permission_question(request, permissions)))
     return _allow(request.input) if decision == "allow" else _deny(_NOT_ALLOWED)
 
 
@@ -68,9 +68,10 @@ def _with_descriptions(raw: Json) -> str:
     return "\n".join([raw["question"], *([""] if lines else []), *lines])
 
 
-def _permission_question(request: ControlRequestBody) -> AgentQuestion:
+def _permission_question(request: ControlRequestBody, permissions: Permissions) -> AgentQuestion:
     options = [(ALLOW, "Allow it once"), (REFUSE, "Refuse it")]
-    if _session_rules(request):
+    # A signature is for this call. Nobody has seen, and so signed, the like of it.
+    if _session_rules(request) and not permissions.needs_proof:
         options.insert(1, (ALWAYS, "Allow it, and the like of it, in this turn"))
     return AgentQuestion(
         key=request.tool_use_id,

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from fidelio.inbox import PROVEN
 from fidelio.runtime.agents.tools import (
     AGENT_TOOLS,
     AGENT_TOOLSET,
@@ -35,9 +36,10 @@ _ALL_SOURCES: tuple[Any, ...] = (None, "all", {"type": "all"})
 
 
 class PermissionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a tool asks."""
+    """When a tool asks, and whether the yes must be signed with a registered key."""
 
-    type: Policy
+    type: Literal["always_allow", "always_ask", "auto"]
+    answered_by: Literal["person", "proven"] = "person"
 
 
 class DefaultConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,7 +243,16 @@ def _read_configs(
 
 
 def _read_policy(policy: PermissionPolicy | None, default: Any) -> Any:
-    return default if policy is None else policy.type
+    if policy is None:
+        return default
+    if policy.answered_by == PROVEN and policy.type != "always_ask":
+        raise ApiProblem(f"tools: a permission_policy of the type {policy.type} takes no answered_by. Use always_ask.")
+    return PROVEN if policy.answered_by == PROVEN else policy.type
+
+
+def _render_policy(policy: Policy) -> dict[str, Any]:
+    """A policy in words that every client of the wire knows, with ours added."""
+    return {"type": "always_ask", "answered_by": PROVEN} if policy == PROVEN else {"type": policy}
 
 
 def _read_custom(tool: CustomToolParam) -> CustomTool:
@@ -289,7 +300,7 @@ def _render_toolset(tools: AgentTools) -> Iterator[dict[str, Any]]:
     if tools.toolset == AGENT_TOOLSET:
         named = (*tools.policies, *tools.without, *(tools.only or ()), *_list_web(tools))
         configs = [_render_agent_tool(tools, name) for name in AGENT_TOOLS if name in named]
-        default = {"enabled": is_enabled, "permission_policy": {"type": tools.find_policy(ANY_TOOL)}}
+        default = {"enabled": is_enabled, "permission_policy": _render_policy(tools.find_policy(ANY_TOOL))}
         yield {"type": AGENT_TOOLSET, "default_config": default, "configs": configs}
     elif tools.toolset == "fidelio_toolset":
         listed = [_render_fidelio_tool(tools, name) for name in sorted({*tools.policies, *tools.without, *(tools.only or ())})]
@@ -305,7 +316,7 @@ def _list_web(tools: AgentTools) -> Iterator[str]:
 def _render_agent_tool(tools: AgentTools, name: str) -> dict[str, Any]:
     web = {"web_fetch": tools.web_fetch, "web_search": tools.web_search}.get(name, WebOptions())
     extra = {key: value for key, value in msgspec.to_builtins(web).items() if value}
-    policy = {"type": tools.find_policy(name)}
+    policy = _render_policy(tools.find_policy(name))
     return {"type": name, "name": name, "enabled": tools.offers(name), "permission_policy": policy, **extra}
 
 
@@ -313,7 +324,7 @@ def _render_fidelio_tool(tools: AgentTools, name: str) -> dict[str, Any]:
     policy = tools.policies.get(name)
     # An action is there as long as a tool uses it.
     is_enabled = tools.offers(name) if name in DEFINITIONS else tools.only is None
-    return {"name": name, "enabled": is_enabled, "permission_policy": {"type": policy} if policy else None}
+    return {"name": name, "enabled": is_enabled, "permission_policy": _render_policy(policy) if policy else None}
 
 
 def _render_server_tools(name: str, server: ServerDefinition) -> dict[str, Any]:
@@ -323,10 +334,10 @@ def _render_server_tools(name: str, server: ServerDefinition) -> dict[str, Any]:
         {
             "name": tool,
             "enabled": server.offers(tool),
-            "permission_policy": {"type": server.policies.get(tool, own)},
+            "permission_policy": _render_policy(server.policies.get(tool, own)),
         }
         for tool in sorted(named)
         if tool != ANY_TOOL
     ]
-    default = {"enabled": server.only is None, "permission_policy": {"type": own}}
+    default = {"enabled": server.only is None, "permission_policy": _render_policy(own)}
     return {"type": "mcp_toolset", "mcp_server_name": name, "default_config": default, "configs": configs}

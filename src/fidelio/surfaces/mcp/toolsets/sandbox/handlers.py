@@ -101,12 +101,14 @@ class SandboxToolset(ToolHandlers):
     async def _ask(self, waiting: WaitingForPerson, context: CallContext) -> Outcome:
         """Put the request to the person at the client; the reply for a client that cannot ask says how to answer.
 
-        A form cuts a long question, and nobody should allow what they have not seen: it is left to the command line.
+        A form cuts a long question, and nobody should allow what they have not seen: it is left to the command line. What
+        must be signed is left to the web page.
         """
         question = await context.ask(waiting.request)
-        how = context.render(Command("answer", waiting.request, "allow")).strip("`")
+        command = Command("open") if question.needs_proof else Command("answer", waiting.request, "allow")
+        how = context.render(command).strip("`")
         reply = render_output({**waiting.output, "answerWith": how})
-        if len(question.message) <= LONGEST_IN_FORM:
+        if len(question.message) <= LONGEST_IN_FORM and not question.needs_proof:
             return replace(question, waiting_reply=reply)
         self._left_to_inbox.add(waiting.request)
         return reply
