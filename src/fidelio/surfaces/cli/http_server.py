@@ -43,7 +43,7 @@ from fidelio.surfaces.cli.inbox import request_json
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
-from fidelio.surfaces.http.serving import open_listener, serve_http
+from fidelio.surfaces.http.serving import open_listeners, serve_http
 from fidelio.surfaces.http.token_file import ServerToken, load_token
 from fidelio.surfaces.http.v1.application import create_routes
 from fidelio.surfaces.http.v1.endpoint import ApiServices
@@ -149,7 +149,7 @@ def run_demo_server(cli: CliContext, *, headless: bool) -> None:
 
 def _is_in_use(address: ListenAddress) -> bool:
     try:
-        with open_listener(address.host, address.port):
+        with open_listeners(address.host, address.port):
             return False
     except UsageProblem as problem:
         if getattr(problem.__cause__, "errno", None) != errno.EADDRINUSE:

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,6 +19,8 @@ from fidelio.surfaces.http.guard import is_loopback
 
 STOP_SECONDS = 5
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7333
+_IPV6_LOOPBACK = "::1"
+_ATTEMPTS = 20
 
 
 async def serve_http(
@@ -35,16 +37,16 @@ async def serve_http(
             f"Listening on {host} would let other machines in without authentication.",
             remedy="Set a bearer token with --token or FIDELIO_TOKEN, leave out --no-token, or listen on 127.0.0.1.",
         )
-    with open_listener(host, port) as listener:
+    with open_listeners(host, port) as listeners:
         server = _Server(_config(app, limits or HttpLimits()))
         if ready is not None:
-            ready(_address(host, listener))
-        await _until_stopped(server, listener)
+            ready(_address(host, listeners[0]))
+        await _until_stopped(server, listeners)
 
 
-async def _until_stopped(server: _Server, listener: socket.socket) -> None:
+async def _until_stopped(server: _Server, listeners: list[socket.socket]) -> None:
     """Run the server. A cancellation requests a graceful shutdown, as a signal does, and waits for its end."""
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=listeners))
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
@@ -73,6 +75,40 @@ def _config(app: Starlette, limits: HttpLimits) -> uvicorn.Config:
         proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
+
+
+@contextmanager
+def open_listeners(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """The listeners of an address. On loopback also that of IPv6, which browsers may try first for `localhost`.
+
+    Another user of the machine who listened there would get what browsers send to this server, such as a sign-in link.
+    """
+    with ExitStack() as stack:
+        if host not in (DEFAULT_HOST, "localhost") or not _has_ipv6():
+            yield [stack.enter_context(open_listener(host, port))]
+            return
+        for attempt in range(_ATTEMPTS):
+            first = stack.enter_context(open_listener(host, port))
+            try:
+                second = stack.enter_context(open_listener(_IPV6_LOOPBACK, first.getsockname()[1]))
+            except UsageProblem:
+                # A free port of one address may be in use at the other.
+                if port or attempt == _ATTEMPTS - 1:
+                    raise
+                stack.close()
+                continue
+            yield [first, second]
+            return
+
+
+def _has_ipv6() -> bool:
+    """Whether this machine has the loopback address of IPv6; containers often have not."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind((_IPV6_LOOPBACK, 0))
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -103,18 +103,24 @@ def _make_sign_in(services: PageServices) -> Callable[[Request], Awaitable[Respo
     async def sign_in(raw: Request) -> Response:
         target = choose_target(raw.query_params.get("next", "/"))
         cookie = services.sign_in.redeem(key) if (key := raw.query_params.get("key", "")) else None
-        if cookie is not None:
-            response = RedirectResponse(target, status_code=HTTPStatus.SEE_OTHER)
-            _set_cookie(response, raw, cookie)
-            return response
-        values = {"was_refused": bool(key), "target": target, "program": services.application.program}
-        status = HTTPStatus.FORBIDDEN if key else HTTPStatus.UNAUTHORIZED
-        return HTMLResponse(services.renderer.render("sign_in.html", values), status_code=status)
+        # Browsers send a strict cookie with nothing that a click on another site leads to, only with what this page asks for.
+        from_elsewhere = raw.headers.get("sec-fetch-site") == "cross-site"
+        if cookie is not None and not from_elsewhere:
+            return _set_cookie(RedirectResponse(target, status_code=HTTPStatus.SEE_OTHER), raw, cookie)
+        values = {
+            "goes_on": from_elsewhere and (cookie is not None or not key),
+            "was_refused": bool(key) and cookie is None,
+            "target": target,
+            "program": services.application.program,
+        }
+        status = HTTPStatus.OK if cookie else HTTPStatus.FORBIDDEN if key else HTTPStatus.UNAUTHORIZED
+        response = HTMLResponse(services.renderer.render("sign_in.html", values), status_code=status)
+        return _set_cookie(response, raw, cookie) if cookie else response
 
     return sign_in
 
 
-def _set_cookie(response: Response, raw: Request, value: str) -> None:
+def _set_cookie(response: Response, raw: Request, value: str) -> Response:
     response.set_cookie(
         cookie_name(raw),
         value,
@@ -124,6 +130,7 @@ def _set_cookie(response: Response, raw: Request, value: str) -> None:
         httponly=True,
         samesite="strict",
     )
+    return response
 
 
 async def _sign_out(request: PageRequest) -> Result:

@@ -7,6 +7,7 @@ holds ten minutes. Which signature proves what is decided by `fidelio.app.person
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from fido2.utils import websafe_encode
 from starlette.responses import JSONResponse
@@ -23,11 +24,14 @@ from fidelio.app.person_keys import (
 from fidelio.clock import now_ms
 from fidelio.errors import PersonKeyProblem, TokenError
 from fidelio.ids import new_id
+from fidelio.surfaces.web.access import choose_target, make_link
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 from fidelio.tokens.seal import Seal
 
 CHALLENGE_MS = 10 * 60 * 1000
 _NONCE = "web-nonce"
+# The address in the links of this server, which is no name of a host.
+_ADDRESS, AT_LOCALHOST = "127.0.0.1", "/passkeys/at-localhost"
 
 
 async def open_keys(request: PageRequest) -> PersonKeys:
@@ -50,8 +54,24 @@ def _make_nonce(request: PageRequest) -> str:
     return Seal(request.services.application.keys(), _NONCE).seal({"id": new_id("", 20)}, expires=now_ms() + CHALLENGE_MS)
 
 
+def find_other_address(request: PageRequest, target: str) -> str:
+    """Where `target` can be signed, if it cannot be here: browsers use passkeys only under the name of a host. Else empty."""
+    return f"{AT_LOCALHOST}?{urlencode({'next': target})}" if request.raw.url.hostname == _ADDRESS else ""
+
+
+async def _go_to_localhost(request: PageRequest) -> Result:
+    """The same server under its name, through a sign-in there: cookies are those of a host."""
+    url, target = request.raw.url, choose_target(request.query("next", "/passkeys"))
+    if url.hostname != _ADDRESS:
+        return Redirect(target)
+    port = f":{url.port}" if url.port else ""
+    return Redirect(make_link(request.services.application.keys(), f"{url.scheme}://localhost{port}", target))
+
+
 async def _list_keys(request: PageRequest) -> Result:
-    return PageContent("passkeys.html", {"keys": await (await open_keys(request)).list(), "code": "", "new": None})
+    keys = await (await open_keys(request)).list()
+    other = find_other_address(request, "/passkeys")
+    return PageContent("passkeys.html", {"keys": keys, "code": "", "new": None, "other_address": other})
 
 
 async def _register(request: PageRequest) -> Result:
@@ -62,7 +82,7 @@ async def _register(request: PageRequest) -> Result:
     new = read_new_key(fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge)
     keys = await open_keys(request)
     code = await keys.request(new, by=person)
-    return PageContent("passkeys.html", {"keys": await keys.list(), "code": code, "new": new})
+    return PageContent("passkeys.html", {"keys": await keys.list(), "code": code, "new": new, "other_address": ""})
 
 
 async def _confirm(request: PageRequest) -> Result:
@@ -100,6 +120,7 @@ def _describe_challenge(nonce: str, challenge: bytes, keys: list[PersonKey]) -> 
 
 
 ROUTES = (
+    PageRoute(path=AT_LOCALHOST, show=_go_to_localhost),
     PageRoute(path="/passkeys", show=_list_keys, change=_register),
     PageRoute(path="/passkeys/registration", show=_describe_registration),
     PageRoute(path="/passkeys/confirmation", show=_describe_confirmation, change=_confirm),

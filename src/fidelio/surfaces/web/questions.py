@@ -5,7 +5,7 @@ The texts come from the stored request. A request that differs from its event sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from fidelio.ledger.model import Event, Request, Session
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.surfaces.web.pages import PageRequest
+from fidelio.surfaces.web.passkeys import find_other_address
 from fidelio.surfaces.web.timeline import describe_event
 
 PERMISSION, CUSTOM_TOOL = "permission", "custom_tool"
@@ -45,6 +46,8 @@ class RequestView(msgspec.Struct, frozen=True):
     # What the agent said before it came to wait, and the arguments of the call of a custom tool.
     said: str = ""
     arguments: Any = None
+    # Where it can be signed, if it cannot be signed where the page is open.
+    other_address: str = ""
 
     @property
     def kind(self) -> str:
@@ -121,6 +124,11 @@ class RequestView(msgspec.Struct, frozen=True):
         return self.request.detail.get("answered_by") == PROVEN
 
     @property
+    def unsigned_options(self) -> Collection[str]:
+        """The options that grant nothing, and so need no signature."""
+        return tuple(self.request.detail.get("unsigned_options", ()))
+
+    @property
     def effects(self) -> Mapping[str, tuple[str, ...]]:
         """What each option does, in words, by its id."""
         return {option["id"]: tuple(describe_effect(option.get("effect") or {})) for option in self.request.options}
@@ -154,7 +162,8 @@ async def view_request(request: PageRequest, found: Request) -> RequestView:
         return RequestView(found, session, mismatch)
     events = await _load_newest(records, session)
     said = _find_words(events) or await _find_worker_words(records, session)
-    return RequestView(found, session, mismatch, said, _find_arguments(found, events))
+    other_address = find_other_address(request, f"/inbox/{found.id}")
+    return RequestView(found, session, mismatch, said, _find_arguments(found, events), other_address)
 
 
 def _find_words(events: Sequence[Event]) -> str:

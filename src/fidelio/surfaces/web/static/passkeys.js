@@ -53,17 +53,24 @@
     return sign(`${form.dataset.signs}?${query}`);
   };
 
+  const explain = (error) => {
+    if (error.name === "NotAllowedError") return "The key was not used. Try again.";
+    if (error.name === "SecurityError" || !window.isSecureContext) return "Browsers use passkeys only under the name of a host, over https or at localhost. Open this page there.";
+    return error.message;
+  };
+
   document.addEventListener("submit", async (event) => {
     const form = event.target;
-    if (!form.dataset.signs) return;
+    if (!form.dataset.signs || event.submitter?.dataset.unsigned !== undefined) return;
     event.preventDefault();
+    if (form.dataset.elsewhere) return location.assign(form.dataset.elsewhere);
     const problem = form.querySelector("[data-problem]");
     try {
       const { submitter } = event;
       fill(form, { ...(submitter?.name ? { [submitter.name]: submitter.value } : {}), ...(await collect(form, submitter)) });
       form.submit();
     } catch (error) {
-      problem.textContent = error.name === "NotAllowedError" ? "The key was not used. Try again." : error.message;
+      problem.textContent = explain(error);
       problem.hidden = false;
     }
   });
