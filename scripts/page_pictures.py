@@ -19,11 +19,14 @@ import msgspec
 from playwright.async_api import Browser, async_playwright
 
 from fidelio.app.application import Application, open_bundled
+from fidelio.app.webhooks.sending import DELIVERED, QUEUED
+from fidelio.app.webhooks.settings import Webhooks
 from fidelio.clock import now_ms
 from fidelio.inbox import NewRequest, open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.runtime.agents.files import DEFAULT, resolve_agent
 from fidelio.runtime.service import NewAgentSession
+from fidelio.runtime.stores import open_store
 from fidelio.settings import load_settings
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import connect_demo_agent
@@ -70,6 +73,7 @@ PICTURES = (
     Picture("agents", "/agents"),
     Picture("search", "/search?q=receipt"),
     Picture("passkeys", "/passkeys"),
+    Picture("webhooks", "/webhooks", height=900),
     Picture("health", "/health-check"),
 )
 
@@ -136,7 +140,22 @@ async def fill(application: Application) -> dict[str, str]:
         events = (_event(began, "run.starting"), _event(began - 5, "run.waiting"), _event(began - 8, end))
         create = NewSession(kind="agent", name=name, parent=parent)
         await ledger.commit(Change(session=f"s_other00000{number}", create=create, events=events, record=record, status=status))
+    await _add_webhook(application, request.id)
     return {"agent": agent.session, "runtime": await _start_runtime(application)}
+
+
+async def _add_webhook(application: Application, request: str) -> None:
+    """A webhook with a delivery that was accepted at the second attempt. Nothing is sent."""
+    webhooks = Webhooks(application.settings.home)
+    webhook = webhooks.add("https://chat.example/fidelio", "the secret of the pictures", now=now_ms() - 50 * MINUTE)
+    # Held until the script ends: the page would say that nobody sends.
+    webhooks.lock().acquire()
+    context = (await application.runtime()).context
+    store = await open_store(context, "webhooks")
+    delivery = f"{webhook.id}.{request}"
+    queued = _event(6, QUEUED, "webhooks", delivery=delivery, webhook=webhook.id, request=request)
+    delivered = _event(5, DELIVERED, "webhooks", delivery=delivery, status=204, attempt=2)
+    await context.ledger.commit(store.change(queued, delivered))
 
 
 async def _start_runtime(application: Application) -> str:

@@ -7,6 +7,7 @@ the start.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from fidelio.errors import Text, UsageProblem
 from fidelio.home import Home, HomeSearch, search_home
 
 POSTGRES = ("postgresql://", "postgres://")
+# An origin: the page is served at the root of its host.
+_PUBLIC_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,300}")
 
 
 class AgentLimits(NamedTuple):
@@ -65,6 +68,8 @@ class Settings(NamedTuple):
     http: HttpLimits = HttpLimits()
     # The address of a search with `{query}` in it, for the tool web_search; empty: no agent has the tool.
     web_search: str = ""
+    # Where people reach the page if that is not where `up` listens, such as the address of a proxy; without a slash at the end.
+    public_url: str = ""
     # How the home was found; the surface that loads the settings prints its warnings.
     search: HomeSearch | None = None
 
@@ -93,6 +98,7 @@ def load_settings(home: str | None = None, *, environ: Mapping[str, str] | None 
         search=search,
         http=_read_http_limits(environ),
         web_search=_read_search(environ),
+        public_url=_read_public_url(environ),
     )
 
 
@@ -131,6 +137,15 @@ def _read_search(environ: Mapping[str, str]) -> str:
         raise UsageProblem(
             "FIDELIO_WEB_SEARCH is no address with {query} in it.",
             remedy="Write one such as https://search.example/search?q={query}&format=json.",
+        )
+    return address
+
+
+def _read_public_url(environ: Mapping[str, str]) -> str:
+    address = environ.get("FIDELIO_PUBLIC_URL", "").rstrip("/")
+    if address and not _PUBLIC_URL.fullmatch(address):
+        raise UsageProblem(
+            f"FIDELIO_PUBLIC_URL is {address!r:.200}.", remedy="Write the address of the page, such as https://fidelio.example."
         )
     return address
 

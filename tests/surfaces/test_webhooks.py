@@ -10,13 +10,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fidelio.app.application import Application
-from fidelio.app.webhooks import DELIVERED, Webhooks, describe_address, send_webhooks, sign
+from fidelio.app.webhooks.deliveries import Delivery, list_deliveries
+from fidelio.app.webhooks.sending import DELIVERED, QUEUED, send_webhooks, sign
+from fidelio.app.webhooks.settings import Webhooks, describe_address
 from fidelio.clock import now_ms
 from fidelio.errors import UsageProblem
 from fidelio.home import Home
@@ -25,7 +28,8 @@ from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import load_settings
-from fidelio.surfaces.cli.inbox import request_json
+from fidelio.surfaces.cli.inbox import notification_json
+from fidelio.surfaces.web.access import note_address
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.conftest import Fidelio
@@ -95,7 +99,7 @@ async def prepared(home: Path) -> Path:
 @asynccontextmanager
 async def sending(home: Path) -> AsyncIterator[Application]:
     settings = load_settings(environ={"FIDELIO_HOME": str(home)})
-    async with Application(settings) as application, send_webhooks(application, request_json):
+    async with Application(settings) as application, send_webhooks(application, partial(notification_json, settings)):
         yield application
 
 
@@ -152,6 +156,145 @@ async def test_a_delivery_survives_the_death_of_its_sender(prepared: Path, envir
     assert hanging["fidelio-delivery"] == f"{webhook.id}.{request}"
     assert {sent["fidelio-delivery"] for sent, _ in again} == {f"{webhook.id}.{request}", f"{webhook.id}.{missed}"}
     assert headers["fidelio-delivery"] == f"{webhook.id}.{third}"
+
+
+@proves("webhooks.noticed")
+async def test_a_webhook_that_is_added_and_removed_while_the_sender_runs_counts_at_once(prepared: Path) -> None:
+    webhooks = Webhooks(Home(prepared))
+    async with receiving() as receiver, sending(prepared) as application:
+        await application.records()
+        first = webhooks.add(receiver.url, SECRET, now=now_ms())
+        request = await ask(prepared, "Which port?")
+        headers, _ = await receiver.next()
+        await until_delivered(prepared, 1)
+        webhooks.remove(first.id)
+        second = webhooks.add(receiver.url, SECRET, now=now_ms())
+        later = await ask(prepared, "Which host?")
+        again, _ = await receiver.next()
+
+    assert headers["fidelio-delivery"] == f"{first.id}.{request}"
+    assert again["fidelio-delivery"] == f"{second.id}.{later}"
+
+
+@proves("webhooks.at-least-once")
+async def test_two_senders_of_a_home_send_once_and_the_second_takes_over(prepared: Path) -> None:
+    async with receiving() as receiver:
+        webhooks = Webhooks(Home(prepared))
+        webhooks.add(receiver.url, SECRET, now=now_ms())
+        async with sending(prepared):
+            async with sending(prepared):
+                await ask(prepared, "Which port?")
+                await receiver.next()
+                await until_delivered(prepared, 1)
+                assert webhooks.is_sending()
+            await ask(prepared, "Which host?")
+            _, body = await receiver.next()
+            await until_delivered(prepared, 2)
+        async with await open_ledger(prepared / "ledger.db") as ledger:
+            queued = await ledger.events(types=(QUEUED,))
+
+    assert body["request"]["question"] == "Which host?"
+    assert len(queued) == 2
+    assert receiver.deliveries.empty()
+    assert not webhooks.is_sending()
+
+
+@proves("webhooks.link")
+@pytest.mark.parametrize(
+    ("public", "base"), [("", "http://127.0.0.1:7333"), ("https://fidelio.example/", "https://fidelio.example")]
+)
+async def test_a_delivery_links_to_the_page_of_its_question(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, public: str, base: str
+) -> None:
+    note_address(Home(prepared), "http://127.0.0.1:7333")
+    settings = load_settings(environ={"FIDELIO_HOME": str(prepared), "FIDELIO_PUBLIC_URL": public})
+    async with receiving() as receiver:
+        Webhooks(Home(prepared)).add(receiver.url, SECRET, now=now_ms())
+        describe = partial(notification_json, settings)
+        async with Application(settings) as application, send_webhooks(application, describe):
+            request = await ask(prepared, "Which port?")
+            _, body = await receiver.next()
+
+    assert body["url"] == f"{base}/inbox/{request}"
+
+
+@proves("webhooks.link")
+@pytest.mark.parametrize("public", ["fidelio.example", "https://me@fidelio.example", "https://fidelio.example/x", "https://"])
+def test_a_public_address_that_is_none_is_refused(home: Path, public: str) -> None:
+    with pytest.raises(UsageProblem, match="FIDELIO_PUBLIC_URL"):
+        load_settings(environ={"FIDELIO_HOME": str(home), "FIDELIO_PUBLIC_URL": public})
+
+
+async def until_first(application: Application, state: str) -> tuple[Delivery, ...]:
+    """The deliveries once the first has this state."""
+    records = await application.records()
+    async with asyncio.timeout(50):
+        while (found := await list_deliveries(application))[:1] == () or found[0].state != state:
+            # Settling a job is no event.
+            await records.wait(after=await records.wait(after=0, timeout=0), timeout=0.1)
+    return found
+
+
+@proves("webhooks.states")
+async def test_the_state_of_a_delivery_is_due_retrying_delivered_or_dropped(prepared: Path) -> None:
+    settings = load_settings(environ={"FIDELIO_HOME": str(prepared)})
+    webhooks = Webhooks(Home(prepared))
+    async with receiving(204, 500) as receiver, Application(settings) as application:
+        assert await list_deliveries(application) == ()
+        webhook = webhooks.add(receiver.url, SECRET, now=now_ms())
+        describe = partial(notification_json, settings)
+        async with send_webhooks(application, describe):
+            first = await ask(prepared, "Which port?")
+            await receiver.next()
+            await until_delivered(prepared, 1)
+            second = await ask(prepared, "Which host?")
+            await receiver.next()
+            states = await until_first(application, "retrying")
+        webhooks.remove(webhook.id)
+        async with send_webhooks(application, describe):
+            webhooks.add(receiver.url, SECRET, now=now_ms() + 60_000)
+            await ask(prepared, "Which path?")
+            after = await until_first(application, "dropped")
+
+    assert [(each.request, each.state, each.attempts) for each in states] == [(second, "retrying", 1), (first, "delivered", 1)]
+    assert states[0].problem == f"{receiver.url} answered 500."
+    assert states[0].time > now_ms() - 60_000
+    assert states[1].status == 204
+    assert [(each.request, each.state) for each in after] == [(second, "dropped"), (first, "delivered")]
+
+
+async def run(environ: dict[str, str], directory: Path, *arguments: str) -> tuple[int | None, str]:
+    """A command in a process of its own, because a server of this test answers it: exit code and output."""
+    pipe = asyncio.subprocess.PIPE
+    command = (sys.executable, "-m", "fidelio", "webhooks", *arguments)
+    process = await asyncio.create_subprocess_exec(*command, env=environ, cwd=directory, stdout=pipe, stderr=subprocess.STDOUT)
+    output, _ = await asyncio.wait_for(process.communicate(), 50)
+    return process.returncode, output.decode()
+
+
+@proves("webhooks.states")
+async def test_the_command_sends_a_test_and_lists_deliveries(prepared: Path, environ: dict[str, str], tmp_path: Path) -> None:
+    async with receiving(204, 404) as receiver:
+        webhook = Webhooks(Home(prepared)).add(receiver.url, SECRET, now=now_ms())
+        done = await run(environ, tmp_path, "test", webhook.id, "--json")
+        refused = await run(environ, tmp_path, "test", webhook.id)
+        _, body = await receiver.next()
+        async with sending(prepared):
+            request = await ask(prepared, "Which port?")
+            await until_delivered(prepared, 1)
+            sending_now = await run(environ, tmp_path, "list")
+    listed = await run(environ, tmp_path, "deliveries", "--json")
+    shown = await run(environ, tmp_path, "deliveries")
+
+    assert json.loads(done[1]) == {"webhook": webhook.id, "status": 204}
+    assert body["type"] == "test"
+    assert refused[0] == 1
+    assert "answered 404" in refused[1]
+    (item,) = json.loads(listed[1])["items"]
+    assert (item["request"], item["state"], item["status"]) == (request, "delivered", 204)
+    assert "delivered" in shown[1]
+    assert "A process of this home sends now." in sending_now[1]
+    assert "Nothing sends now." in shown[1]
 
 
 @proves("webhooks.settings")

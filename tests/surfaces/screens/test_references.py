@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent
+from fidelio.surfaces.web.access import note_address
 from tests.conductor.run_setup import RunSetup
 from tests.support import proves
 from tests.support.command_line import run_fidelio
@@ -117,15 +119,15 @@ async def test_the_inbox_is_counted_filtered_and_listed_compactly(setup: RunSetu
     assert (wrong.returncode, "--older-than has the invalid value" in wrong.stderr) == (2, True)
 
 
-@proves("inbox.notifies")
+@proves("inbox.notifies", "webhooks.link")
 async def test_watching_rings_and_runs_a_command_for_each_new_request(
     at_terminal: AtTerminal, setup: RunSetup, tmp_path: Path
 ) -> None:
     await open_requests(setup.home, ask("r_old"))
+    note_address(Home(setup.home), "http://127.0.0.1:7333")
     seen = tmp_path / "seen"
-    async with at_terminal(
-        "inbox", "--watch", "--hook", f"cat >> {seen}; echo >> {seen}; echo $FIDELIO_REQUEST >> {seen}"
-    ) as terminal:
+    hook = f"cat >> {seen}; echo >> {seen}; echo $FIDELIO_REQUEST >> {seen}; echo $FIDELIO_REQUEST_URL >> {seen}"
+    async with at_terminal("inbox", "--watch", "--hook", hook) as terminal:
         await terminal.until("What about r_old?")
         assert b"\x07" not in terminal.raw
         await add_request(setup.home, "r_new")
@@ -134,9 +136,10 @@ async def test_watching_rings_and_runs_a_command_for_each_new_request(
         await add_request(setup.home, "r_next")
         await terminal.until("What about r_next?")
         # The second is shown after the hook of the first has ended.
-        found, name = seen.read_text().splitlines()[:2]
+        found, name, url = seen.read_text().splitlines()[:3]
     assert json.loads(found)["question"] == "What about r_new?"
     assert name == "r_new"
+    assert url == "http://127.0.0.1:7333/inbox/r_new"
 
 
 async def add_request(home: Path, name: str) -> None:

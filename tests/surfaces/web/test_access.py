@@ -7,12 +7,24 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
+from playwright.async_api import Browser, expect
 
+from fidelio.home import Home
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.web.access import LINK_MS, SIGN_IN_PATH, VISIT_MS, SignIn, choose_target, make_link
+from fidelio.surfaces.web.access import (
+    LINK_MS,
+    SIGN_IN_PATH,
+    VISIT_MS,
+    SignIn,
+    choose_target,
+    make_link,
+    note_address,
+    question_url,
+)
 from fidelio.tokens.keyring import FixedKeys
 from tests.support import proves
 from tests.support.ledgers import MovingClock
+from tests.surfaces.conftest import Fidelio
 from tests.surfaces.web.conftest import TOKEN, Site, WaitingAgent, read_form_token
 
 KEYS = FixedKeys(b"k" * 32)
@@ -207,3 +219,53 @@ async def test_a_form_that_is_too_long_or_no_form_is_refused(site: Site, agent: 
         broken = await client.post(f"/inbox/{agent.request}", content=b"\xff\xfe=%", headers=FORM)
 
     assert (long.status_code, broken.status_code) == (400, 400)
+
+
+@proves("webhooks.link", "web.sign-in")
+async def test_the_link_to_a_question_leads_through_signing_in_to_exactly_this_question(
+    site: Site, agent: WaitingAgent, browser: Browser
+) -> None:
+    page = await browser.new_page()
+    await page.goto(question_url(site.application.settings._replace(public_url=site.url), agent.request))
+    command = await page.locator(".command").inner_text()
+    path = command.rpartition(" open ")[2]
+
+    assert path == f"/inbox/{agent.request}"
+    await page.goto(site.link(path))
+    assert page.url == f"{site.url}/inbox/{agent.request}"
+    assert await page.locator("[data-question]").count() == 1
+
+
+@proves("webhooks.link")
+async def test_who_is_signed_in_comes_from_another_site_to_the_question(
+    site: Site, agent: WaitingAgent, browser: Browser
+) -> None:
+    page = await browser.new_page()
+    await page.goto(site.link())
+    # Another name is another site, so the browser keeps the cookie back at first.
+    other = site.url.replace("127.0.0.1", "localhost")
+    await page.goto(f"{other}/sign-in")
+    await page.evaluate("address => { location.href = address; }", f"{site.url}/inbox/{agent.request}")
+
+    await expect(page.locator("[data-question]")).to_have_count(1)
+    assert page.url == f"{site.url}/inbox/{agent.request}"
+
+
+@proves("webhooks.link")
+@pytest.mark.parametrize("target", ["/$(touch x)", "/a;b", "/`id`", "/a b", "//host", "/x?y=z", "/\u202e"])
+async def test_a_made_up_link_brings_no_text_of_its_own_into_the_command(site: Site, target: str) -> None:
+    async with httpx2.AsyncClient(base_url=site.url) as client:
+        page = (await client.get(SIGN_IN_PATH, params={"next": target})).text
+
+    assert f"{site.application.program} open</pre>" in page
+
+
+@proves("webhooks.link")
+def test_open_prints_a_link_that_leads_to_a_page_and_refuses_another_address(home: Path, fidelio: Fidelio) -> None:
+    note_address(Home(home), "http://127.0.0.1:7333")
+    printed = fidelio("open", "/inbox/r_1")
+    refused = fidelio("open", "//evil.example/x")
+
+    assert printed.stdout.startswith("http://127.0.0.1:7333/sign-in?key=")
+    assert printed.stdout.strip().endswith("next=%2Finbox%2Fr_1")
+    assert (refused.returncode, "is no path of the page" in refused.stderr) == (2, True)

@@ -49,7 +49,7 @@ def list_paths(workflow: str, sessions: dict[str, str]) -> list[str]:
     run, agent, runtime = (f"/sessions/{name}" for name in (workflow, sessions["agent"], sessions["runtime"]))
     return [
         *("/inbox", "/inbox?state=all", "/sessions", "/sessions/lanes", "/workflows", "/workflows/hello"),
-        *("/workflows/hello/source", "/agents", "/search?q=name", "/passkeys", "/health-check", "/nowhere"),
+        *("/workflows/hello/source", "/agents", "/search?q=name", "/webhooks", "/passkeys", "/health-check", "/nowhere"),
         *(run, f"{run}/report", f"{run}/proof", f"{run}/events/1"),
         *(agent, runtime, f"{runtime}/memory", f"/sessions/{sessions['idle']}/delete"),
     ]

@@ -9,6 +9,7 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
 from fidelio.app.records import Records
-from fidelio.app.webhooks import send_webhooks
+from fidelio.app.webhooks.sending import send_webhooks
 from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, COMPLETED
 from fidelio.errors import UsageProblem
@@ -39,7 +40,7 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     wants_json_reply,
 )
-from fidelio.surfaces.cli.inbox import request_json
+from fidelio.surfaces.cli.inbox import notification_json
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
@@ -104,7 +105,6 @@ def run_server(
         async with (
             make_application(options, settings, handles=handles) as application,
             open_bundled(settings, handles=handles) as bundled,
-            send_webhooks(application, request_json),
         ):
             # Fail before the welcome is printed if the ledger, the keys or the workflows cannot be opened.
             await application.workflows()
@@ -123,7 +123,8 @@ def run_server(
             routes = create_routes(ApiServices(application, project))
             services = PageServices(application, project)
             try:
-                await _serve(settings, tools, address, token, welcome, routes=routes, pages=create_pages(services))
+                async with send_webhooks(application, partial(notification_json, settings)):
+                    await _serve(settings, tools, address, token, welcome, routes=routes, pages=create_pages(services))
             finally:
                 await services.close()
 

@@ -22,6 +22,7 @@ from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.inbox import APPROVAL, PROVEN, Inbox
 from fidelio.ledger.model import Page, Request, RequestState, Session
+from fidelio.settings import Settings
 from fidelio.surfaces.cli.context import (
     CliContext,
     describe_channel,
@@ -45,6 +46,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW
 from fidelio.surfaces.text import MAX_LINES
+from fidelio.surfaces.web.access import question_url
 
 KINDS = click.Choice(["checkpoint", "question", "permission", "tool_approval", "custom_tool"])
 _HOOK_SECONDS = 30.0
@@ -99,9 +101,9 @@ async def inbox_command(
         records, inbox = await application.records(), await application.inbox()
         session_id = await _resolve_session(records, session)
         if watch:
-            from fidelio.app.webhooks import send_webhooks  # noqa: PLC0415  # brings the HTTP client and the runtime, 150 ms
+            from fidelio.app.webhooks.sending import send_webhooks  # noqa: PLC0415  # brings the HTTP client and the runtime, 150 ms
 
-            async with send_webhooks(application, request_json):
+            async with send_webhooks(application, partial(notification_json, cli.settings)):
                 await InboxWatch(cli, records, inbox, wanted, options, as_json=as_json).run(session_id)
             return
         state: RequestState | None = None if everything else "open"
@@ -188,12 +190,16 @@ class InboxWatch:
             if self._rings:
                 click.echo("\a", nl=False)
             if self._hook:
-                await run_hook(self._hook, item)
+                await run_hook(self._hook, item, question_url(self._cli.settings, item.request.id))
 
 
-async def run_hook(command: str, item: InboxItem) -> None:
-    """Run the command of the user with the request as JSON on its standard input; what it does wrong is only reported."""
-    environ = {**os.environ, "FIDELIO_REQUEST": item.request.id, "FIDELIO_SESSION": item.request.session}
+async def run_hook(command: str, item: InboxItem, url: str) -> None:
+    """Run the command of the user with the request as JSON on its standard input; what it does wrong is only reported.
+
+    `url`: the address of the page of the request.
+    """
+    names = {"FIDELIO_REQUEST": item.request.id, "FIDELIO_SESSION": item.request.session, "FIDELIO_REQUEST_URL": url}
+    environ = {**os.environ, **names}
     process = await asyncio.create_subprocess_shell(
         command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, env=environ, start_new_session=True
     )
@@ -284,6 +290,11 @@ def item_json(item: InboxItem) -> dict[str, Any]:
     variables = {"variables": _variables(session)} if item.request.state == "open" and session is not None else {}
     mismatch = {"mismatch": item.mismatch} if item.mismatch else {}
     return {**request_json(item.request), "session_name": None if session is None else session.name, **variables, **mismatch}
+
+
+def notification_json(settings: Settings, request: Request) -> dict[str, Any]:
+    """What a webhook says about a request: the request, and the address of its page."""
+    return {"url": question_url(settings, request.id), "request": request_json(request)}
 
 
 def request_json(request: Request) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from fidelio.app.records import sqlite_version
+from fidelio.app.webhooks.settings import Webhooks
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.locks import is_hosted
 from fidelio.orchestrator.executors.registry import get_executors
@@ -91,6 +92,7 @@ async def run_checks(cli: CliContext, *, is_quick: bool = False) -> list[Check]:
         ("keys", _check_keys),
         ("ledger", _check_ledger),
         ("agents", _check_agents),
+        ("webhooks", _check_webhooks),
         ("processes", _check_processes),
         ("sandbox", _check_sandbox),
         ("workflows", _check_workflows),
@@ -194,6 +196,19 @@ async def _check_agents(cli: CliContext) -> Check:
     return Check(
         "agents", "warning", "Agents have work, and no process of this home runs them.", "They do not continue.", remedy
     )
+
+
+def _check_webhooks(cli: CliContext) -> Check:
+    """Whether anybody sends what the webhooks of this home are waiting for."""
+    webhooks = Webhooks(cli.settings.home)
+    count = len(webhooks.list())
+    if not count:
+        return Check("webhooks", "ok", "No webhooks.")
+    if webhooks.is_sending():
+        return Check("webhooks", "ok", f"A process of this home sends new requests to {count} webhooks.")
+    sentence = f"No process of this home sends new requests to its {count} webhooks."
+    remedy = f"`{cli.program} up` and `{cli.program} inbox --watch` send while they run, also what was opened before."
+    return Check("webhooks", "warning", sentence, "Nobody is told of questions that are opened now.", remedy)
 
 
 def _check_processes(_: CliContext) -> Check:

@@ -14,7 +14,7 @@ from fidelio.surfaces.cli.anchor_options import schedule_options
 from fidelio.surfaces.cli.context import CliContext, json_option, json_reply_option, print_json, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
-from fidelio.surfaces.web.access import make_link, read_address
+from fidelio.surfaces.web.access import choose_target, make_link, read_address
 from fidelio.tokens.keyring import open_keys
 
 PORT = 7333
@@ -107,19 +107,24 @@ def up_command(
 
 
 @click.command("open")
-@click.option("--url", metavar="URL", help="Where the page is served (default: by the last `fidelio up`).")
+@click.argument("path", default="/")
+@click.option(
+    "--url", metavar="URL", help="Where the page is served (default: FIDELIO_PUBLIC_URL, else by the last `fidelio up`)."
+)
 @json_option
 @with_cli_context
-def open_command(cli: CliContext, url: str | None, as_json: bool) -> None:
+def open_command(cli: CliContext, path: str, url: str | None, as_json: bool) -> None:
     """Print a link to the page that signs a browser in. It works once, for ten minutes.
 
-    Only a person may use the page, so an agent cannot print one.
+    PATH is where it leads, such as /inbox/REQUEST. Only a person may use the page, so an agent cannot print one.
     """
     require_person()
-    address = (url or read_address(cli.settings.home)).rstrip("/")
+    if choose_target(path) != path:
+        raise UsageProblem(f"{path!r:.200} is no path of the page.", remedy="Write a path such as /inbox, or leave it out.")
+    address = (url or cli.settings.public_url or read_address(cli.settings.home)).rstrip("/")
     if not address:
         raise UsageProblem("No page was served for this home yet.", remedy=Hint("Start the server with ", Command("up"), "."))
-    link = make_link(open_keys(cli.settings.home.keys), address)
+    link = make_link(open_keys(cli.settings.home.keys), address, path)
     if as_json:
         print_json({"url": link})
     else:

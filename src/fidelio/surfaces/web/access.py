@@ -22,6 +22,7 @@ from fidelio.clock import Clock, now_ms
 from fidelio.errors import TokenError
 from fidelio.home import Home
 from fidelio.ids import new_id
+from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.seal import Seal
 
@@ -129,6 +130,12 @@ def read_address(home: Home) -> str:
     except (OSError, UnicodeDecodeError):
         return ""
     return address if _ADDRESS.fullmatch(address) else ""
+
+
+def question_url(settings: Settings, request: str) -> str:
+    """The address of the page of a request; empty if the page was never served. It lets nobody in: it leads to signing in."""
+    base = settings.public_url or read_address(settings.home)
+    return f"{base}/inbox/{request}".rstrip("/") if base else ""
 
 
 def choose_target(target: str) -> str:

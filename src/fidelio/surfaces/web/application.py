@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from itertools import chain
@@ -39,18 +40,23 @@ from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 from fidelio.surfaces.web.runs import ROUTES as RUN_ROUTES
 from fidelio.surfaces.web.sessions import KINDS
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
+from fidelio.surfaces.web.webhooks import ROUTES as WEBHOOK_ROUTES
 from fidelio.surfaces.web.work import ROUTES as WORK_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
 # Hits of a page of search, and the most that can be asked for.
 HITS, MOST_HITS = 25, 100
 _YEAR = 365 * 24 * 60 * 60
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9/_.-]{1,200}")
 # Only what this server sends may run or be shown, nothing inline; no other page may frame it.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
-_GROUPS = (INBOX_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES, PASSKEY_ROUTES)
+_GROUPS = (
+    *(INBOX_ROUTES, WEBHOOK_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES),
+    *(PASSKEY_ROUTES,),
+)
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -101,23 +107,30 @@ class SecureHeaders:
 
 def _make_sign_in(services: PageServices) -> Callable[[Request], Awaitable[Response]]:
     async def sign_in(raw: Request) -> Response:
-        target = choose_target(raw.query_params.get("next", "/"))
-        cookie = services.sign_in.redeem(key) if (key := raw.query_params.get("key", "")) else None
+        target, key = choose_target(raw.query_params.get("next", "/")), raw.query_params.get("key", "")
+        cookie = services.sign_in.redeem(key) if key else None
         # Browsers send a strict cookie with nothing that a click on another site leads to, only with what this page asks for.
         from_elsewhere = raw.headers.get("sec-fetch-site") == "cross-site"
         if cookie is not None and not from_elsewhere:
             return _set_cookie(RedirectResponse(target, status_code=HTTPStatus.SEE_OTHER), raw, cookie)
+        if not key and services.sign_in.read_cookie(raw.cookies.get(cookie_name(raw), "")) is not None:
+            return RedirectResponse(target, status_code=HTTPStatus.SEE_OTHER)
         values = {
             "goes_on": from_elsewhere and (cookie is not None or not key),
             "was_refused": bool(key) and cookie is None,
             "target": target,
-            "program": services.application.program,
+            "command": f"{services.application.program} open{_format_argument(target)}",
         }
         status = HTTPStatus.OK if cookie else HTTPStatus.FORBIDDEN if key else HTTPStatus.UNAUTHORIZED
         response = HTMLResponse(services.renderer.render("sign_in.html", values), status_code=status)
         return _set_cookie(response, raw, cookie) if cookie else response
 
     return sign_in
+
+
+def _format_argument(target: str) -> str:
+    """The page that `open` should lead to. Anybody may have made up the link, so only plain paths get into a command."""
+    return f" {target}" if target != "/" and _PLAIN_PATH.fullmatch(target) else ""
 
 
 def _set_cookie(response: Response, raw: Request, value: str) -> Response:

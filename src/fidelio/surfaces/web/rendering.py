@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,6 +19,8 @@ from fidelio.clock import format_iso, now_ms
 from fidelio.definitions.drawing.svg import render_stylesheet
 from fidelio.surfaces.text import escape_text
 
+# Words, and what is between them.
+_WORDS = re.compile(r"([^\W_]+)")
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -31,9 +35,8 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(
-            when=show_time, moment=show_moment, foreign=show_foreign, json=show_json, csp_hash=compute_policy_hash
-        )
+        self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
+        self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json)
         self._templates.globals.update(static=static_address)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
@@ -41,17 +44,28 @@ class Renderer:
 
 
 def show_time(ms: int | None) -> Markup:
-    """A moment, relative; the absolute time is in the element, and the script shows it in the zone of the person."""
-    if ms is None:
-        return Markup("")
-    iso = format_iso(ms)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, iso, describe_distance(ms, now_ms()))
+    """A moment, relative, for lists; the script keeps it current and adds the absolute time in the zone of the person."""
+    return Markup("") if ms is None else _show(ms, "relative", describe_distance(ms, now_ms()))
+
+
+def show_both_times(ms: int | None) -> Markup:
+    """A moment, relative and absolute: where it matters, also on a phone, which shows no tooltips."""
+    return Markup("") if ms is None else _show(ms, "both", f"{describe_distance(ms, now_ms())} · {_format_moment(ms)}")
 
 
 def show_moment(ms: int) -> Markup:
     """A moment, absolute: for pages that are read later."""
+    return _show(ms, "absolute", _format_moment(ms))
+
+
+def _show(ms: int, style: str, text: str) -> Markup:
+    """An element that the script shows in the zone of the person; without JavaScript it is in UTC."""
     iso = format_iso(ms)
-    return Markup('<time datetime="{}">{}</time>').format(iso, iso[:19].replace("T", " ") + " UTC")
+    return Markup('<time datetime="{}" data-time="{}" title="{}">{}</time>').format(iso, style, _format_moment(ms), text)
+
+
+def _format_moment(ms: int) -> str:
+    return f"{format_iso(ms)[:16].replace('T', ' ')} UTC"
 
 
 def describe_distance(ms: int, now: int) -> str:
@@ -68,6 +82,24 @@ def describe_distance(ms: int, now: int) -> str:
 def show_foreign(text: object) -> Markup:
     """Text of an agent, a client or a file: escaped, with invisible characters made visible, with its lines."""
     return escape("\n".join(escape_text(line) for line in str(text).split("\n")))
+
+
+def mark_words(text: object, terms: Iterable[str]) -> Markup:
+    """Foreign text with the words of a search marked; a term that ends with a star marks every word that begins so."""
+    wanted = [(_fold(word.rstrip("*")), word.endswith("*")) for term in terms for word in term.split()]
+
+    def mark(part: str) -> Markup:
+        folded = _fold(part)
+        is_hit = any(folded.startswith(word) if is_prefix else folded == word for word, is_prefix in wanted)
+        return Markup("<mark>{}</mark>").format(show_foreign(part)) if is_hit else show_foreign(part)
+
+    return Markup("").join(mark(part) for part in _WORDS.split(str(text)))
+
+
+def _fold(word: str) -> str:
+    """A word without case and accents, as the search compares it."""
+    plain = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(char for char in plain if not unicodedata.combining(char))
 
 
 def show_json(value: object) -> Markup:
