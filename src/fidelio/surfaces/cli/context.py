@@ -325,18 +325,18 @@ def print_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str], *, cu
     """Print rows in columns as wide as their content. Where that is too wide, the columns `cut`, else the last, are wrapped."""
     first = columns[0]
     cells = [{**{name: escape_line(row[name]) for name in columns}, first: quote_name(row[first])} for row in rows]
-    for line in output_layout().format_table(cells, columns, cut or columns[-1:], _paint_cell if uses_color() else _leave_cell):
+    for line in output_layout().format_table(cells, columns, cut or columns[-1:], _paint_cell if uses_color() else _plain_cell):
         click.echo(line)
 
 
 def _paint_cell(column: str, text: str) -> str:
-    """Make the header bold, and give a state the color that says whether somebody has to look at it."""
+    """Make the header bold, and color a state by whether somebody has to look at it."""
     if text == column.upper():
         return click.style(text, bold=True)
     return click.style(text, fg=_STATE_COLORS[text]) if column in ("state", "status") and text in _STATE_COLORS else text
 
 
-def _leave_cell(_: str, text: str) -> str:
+def _plain_cell(_: str, text: str) -> str:
     return text
 
 
