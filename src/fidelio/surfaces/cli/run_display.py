@@ -18,7 +18,7 @@ from rich.tree import Tree
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor.context import ProgressEvent
 from fidelio.definitions import TERMINAL
-from fidelio.surfaces.cli.context import json_text, output_layout, print_line, supports_unicode, uses_color
+from fidelio.surfaces.cli.context import json_text, output_layout, print_line, print_sentence, supports_unicode, uses_color
 from fidelio.surfaces.text import escape_line, measure, pad, quote_name
 
 PROGRESS_LINES = {
@@ -58,7 +58,8 @@ class Display:
         where = quote_name("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
         described = describe_event(happening, self._program)
         spent = describe_usage(happening.tokens, happening.cost_usd)
-        print_line(f"{format_elapsed(happening.elapsed_ms)}  {pad(where, 30)} {described}{spent}")
+        # A log gets whole lines, however long they are, so that it can be searched.
+        print_sentence(f"{format_elapsed(happening.elapsed_ms)}  {pad(where, 30)} {described}{spent}")
 
     def pause(self) -> None:
         """Make room for a question. Lines need none."""
