@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -155,6 +156,9 @@ async def test_a_run_asks_its_question_and_goes_on(at_terminal: AtTerminal) -> N
         await terminal.until("completed. See: `fidelio report s_")
         assert await terminal.wait() == 0
         assert all(len(line) <= 80 for line in terminal.history)
+        # The tree that is drawn afterwards covers neither the question nor the answer.
+        shown = "\n".join(terminal.history)
+        assert re.search(r"I have looked around.*Only a person may answer.*Answered: brief\..*✓ greet", shown, re.DOTALL)
 
 
 @proves("answers.in-place")

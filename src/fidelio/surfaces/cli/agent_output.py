@@ -15,6 +15,7 @@ from fidelio.orchestrator.service.delete import DeletionResult
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.context import (
     CliContext,
+    current_directory,
     escape_line,
     escape_text,
     json_text,
@@ -76,7 +77,7 @@ def session_row(session: AgentSession) -> dict[str, str]:
         "state": session.run.state,
         "blueprint": session.blueprint or "-",
         "changed": format_local(session.updated_at, seconds=False),
-        "project": session.project,
+        "project": "." if session.project == current_directory() else session.project,
     }
 
 

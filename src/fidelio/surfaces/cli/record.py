@@ -40,7 +40,7 @@ from fidelio.surfaces.web.timeline import describe_event, has_words
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
-# Columns from which events show their type, and the columns that are left at least for what happened.
+# Columns from which lists show all that they have, and the columns that are left at least for what happened.
 _WIDE, _SHORTEST = 100, 20
 # Sessions that own what others share; their names are not for people.
 _STORES, _OBJECTS = "runtime-store:", "runtime-object:"
@@ -122,7 +122,9 @@ async def _list_sessions(
     elif not page.items:
         click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
     else:
-        print_table([_session_row(session) for session in page.items], _COLUMNS, cut=["about"])
+        # A narrow terminal needs the room for what a session is about.
+        columns = [name for name in _COLUMNS if name != "events" or terminal_width() >= _WIDE]
+        print_table([_session_row(session) for session in page.items], columns, cut=["about"])
         if page.next:
             print_sentence(f"More: {cli.program} sessions{' --all' if stores else ''} --after {page.next}")
 
@@ -302,7 +304,7 @@ def _describe_session(session: Session) -> str:
     if store := describe_store(session):
         return store
     position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
-    return ", ".join(position) or session.name or ""
+    return ", ".join(position) or session.name or str(record.get("agent") or "")
 
 
 def describe_store(session: Session) -> str:

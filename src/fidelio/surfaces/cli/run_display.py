@@ -189,11 +189,12 @@ class LiveDisplay(Display):
     def __init__(self, program: str, *, clock: Clock = now_ms) -> None:
         super().__init__(program, as_json=False)
         self.tree = ProgressTree(program, unicode=supports_unicode(), clock=clock)
+        self._live = self._make_live()
+
+    def _make_live(self) -> Live:
         console = Console(no_color=not uses_color(), highlight=False, width=output_layout().width)
         render: Callable[[], RenderableType] = self.tree.render
-        self._live = Live(
-            console=console, get_renderable=render, refresh_per_second=_REFRESHES_PER_SECOND, redirect_stdout=False
-        )
+        return Live(console=console, get_renderable=render, refresh_per_second=_REFRESHES_PER_SECOND, redirect_stdout=False)
 
     def begin(self, session: str, workflow: str, *, goes_on: bool) -> None:
         super().begin(session, workflow, goes_on=goes_on)
@@ -213,6 +214,8 @@ class LiveDisplay(Display):
         self._live.stop()
 
     def resume(self) -> None:
+        # The one that was stopped would draw over the question: it goes up by the lines that it has drawn before.
+        self._live = self._make_live()
         self._live.start()
 
     def end(self) -> None:
