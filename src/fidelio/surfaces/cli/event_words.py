@@ -12,6 +12,7 @@ from fidelio.ledger.model import Event
 from fidelio.surfaces.text import quote_name
 
 _MAX_PATH = 200
+_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 Body = Mapping[str, Any]
 
 
@@ -39,6 +40,12 @@ def format_duration(milliseconds: int) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def format_age(seconds: int) -> str:
+    """How long something waits, in the largest unit alone: `3 min`."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds // size} {unit}"
 
 
 def _text(part: Any) -> str:

@@ -43,6 +43,7 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
+from fidelio.surfaces.cli.event_words import format_age
 from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW
 from fidelio.surfaces.text import MAX_LINES
@@ -152,7 +153,7 @@ def _compact_row(item: InboxItem) -> dict[str, str]:
     request, detail = item.request, item.request.detail
     about = "/".join(str(detail[part]) for part in ("workflow", "activity") if detail.get(part)) or request.kind
     question = f"! {item.mismatch}" if item.mismatch else request.question
-    age = _format_duration(max(0, now_ms() - request.opened_at) // 1000) if request.state == "open" else request.state
+    age = format_age(max(0, now_ms() - request.opened_at) // 1000) if request.state == "open" else request.state
     return {"id": request.id, "age": age, "about": about, "question": question}
 
 
@@ -242,7 +243,6 @@ _INDENT = "    "
 _MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
 _MAX_VALUE, _MAX_SUMMARY = 40, 80
-_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
 
 
@@ -389,16 +389,11 @@ def _describe_default(request: Request) -> str:
     if not option or not after:
         return ""
     remaining = request.opened_at + after - now_ms()
-    when = f"in {_format_duration(remaining // 1000)}" if remaining > 0 else "from now on"
+    when = f"in {format_age(remaining // 1000)}" if remaining > 0 else "from now on"
     return f"Without an answer, {quote_name(option)} may be taken {when}."
 
 
 def _format_age(request: Request) -> str:
     if request.closed_at is not None:
         return f"{request.state} {format_local(request.closed_at)}"
-    return f"waiting {_format_duration(max(0, now_ms() - request.opened_at) // 1000)}"
-
-
-def _format_duration(seconds: int) -> str:
-    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
-    return f"{seconds // size} {unit}"
+    return f"waiting {format_age(max(0, now_ms() - request.opened_at) // 1000)}"
