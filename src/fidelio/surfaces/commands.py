@@ -48,11 +48,22 @@ COMMANDS = {
     "tour": ("tour", "A first look: workflows, a drawing, and a recorded session."),
     "trace": ("audit", "Show every tool call of agents in SESSION, in order."),
     "trust": ("trust", "Trust a project, or list what is trusted."),
-    "up": ("serve", "Serve workflows over HTTP, for agents that connect by URL."),
+    "up": ("serve", "Serve the web page, and workflows over HTTP."),
     "vaults": ("vaults", "Keep secrets that sessions can be attached to."),
     "verify": ("record", "Prove that no event of SESSION was changed or removed."),
     "webhooks": ("webhooks", "Send each new request of the inbox to an address of yours."),
     "work": ("serve", ""),
+}
+
+# The sections of `fidelio --help`, in the order in which people need them.
+SECTIONS = {
+    "Begin": ("tour", "demo", "init", "new", "doctor"),
+    "Workflows": ("list", "show", "draw", "lint", "schema", "run"),
+    "Questions": ("inbox", "answer", "passkeys", "webhooks"),
+    "Agents": ("agents", "chat", "runtime", "sandbox", "environments", "vaults"),
+    "Record": ("sessions", "report", "events", "trace", "search", "verify", "anchor", "redact"),
+    "Servers": ("mcp", "up", "open"),
+    "Settings": ("trust", "keys", "completion"),
 }
 
 

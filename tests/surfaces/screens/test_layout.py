@@ -10,6 +10,7 @@ import click
 import pytest
 
 from fidelio.surfaces.cli.main import cli
+from fidelio.surfaces.commands import COMMANDS, SECTIONS
 from fidelio.surfaces.text import Layout, measure
 from tests.conductor.run_setup import RunSetup
 from tests.support import proves
@@ -47,6 +48,21 @@ def test_every_help_page_fits_and_cuts_no_sentence(setup: RunSetup, place: dict[
         if isinstance(command, click.Group):
             section = done.stdout.partition("Commands:\n")[2]
             assert "..." not in section, words
+
+
+@proves("screens.help")
+def test_the_first_help_page_lists_every_command_in_the_section_where_people_look(
+    place: dict[str, str], setup: RunSetup
+) -> None:
+    page = run_fidelio((), environ={**place, "COLUMNS": "80"}, directory=setup.project).stdout
+    listed = [name for names in SECTIONS.values() for name in names]
+
+    assert sorted(listed) == sorted(name for name, (_, summary) in COMMANDS.items() if summary)
+    assert re.findall(r"^([A-Z]\w+):$", page, re.MULTILINE) == ["Options", *SECTIONS]
+    rows = re.findall(r"^  ([a-z]+) +(?=[A-Z])", page.partition("Begin:")[2], re.MULTILINE)
+    assert rows == listed
+    # All descriptions begin in the same column.
+    assert len({len(row) for row in re.findall(r"^  [a-z]+ +(?=[A-Z])", page.partition("Begin:")[2], re.MULTILINE)}) == 1
 
 
 @proves("screens.width")

@@ -29,7 +29,7 @@ from fidelio.surfaces.cli.context import (
     run_async,
     wants_json_reply,
 )
-from fidelio.surfaces.commands import COMMANDS, add_home_option, find_program
+from fidelio.surfaces.commands import COMMANDS, SECTIONS, add_home_option, find_program
 from fidelio.surfaces.mcp.stdio.descriptors import reserve_standard_descriptors
 
 # Exit codes in addition to those of the error classes; docs/reference/cli.md lists them all.
@@ -78,8 +78,11 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # the signature is click's
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_list_summaries()))
+        # Names are padded, so that the columns of all sections begin at the same place.
+        width = max(len(name) for name, _ in _list_summaries())
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", COMMANDS[name][1]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         found = [CompletionItem(name, help=text) for name, text in _list_summaries() if name.startswith(incomplete)]

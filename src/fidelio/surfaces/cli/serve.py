@@ -92,9 +92,10 @@ def up_command(
     demo: bool,
     **serving: Any,
 ) -> None:
-    """Serve workflows over HTTP, for agents that connect by URL. Runs until Ctrl-C.
+    """Serve the web page, and workflows over HTTP. Runs until Ctrl-C.
 
-    Every client sends a token, because every user of this machine can connect: the command prints the header for it.
+    It prints a link that signs your browser in, and the command that connects an agent. Agents send a token, because every user
+    of this machine can connect.
     """
     if token and no_token:
         raise UsageProblem("--token and --no-token contradict each other.", remedy="Pass one of them.")
