@@ -88,17 +88,22 @@ async def test_no_more_are_at_work_than_was_set(harness: OrchestratorHarness) ->
     assert all(count <= 3 for count in most if count < 10)
 
 
-@proves("orchestrator.host-leaves", "orchestrator.lost")
-async def test_a_turn_in_the_process_of_a_host_that_ends_is_lost(harness: OrchestratorHarness, service: AgentService) -> None:
+@proves("orchestrator.host-leaves")
+@pytest.mark.parametrize(("stop", "reason"), [(False, "stop.host"), (True, "stop.requested")])
+async def test_a_turn_in_the_process_of_a_host_that_is_ended_is_stopped(
+    harness: OrchestratorHarness, service: AgentService, *, stop: bool, reason: str
+) -> None:
     paused = PausedTurn()
     harness.actor.part = paused.part
     async with harness.host(service, grace=0.05):
         await start(service, "aria")
         async with asyncio.timeout(10):
             await paused.entered.wait()
+        if stop:
+            await service.request_stop("aria", by="cli")
 
     session = await service.find("aria")
-    assert (session.status, session.run.state, session.run.reason) == ("finished", "lost", "lost.host")
+    assert (session.status, session.run.state, session.run.reason) == ("finished", "stopped", reason)
     assert paused.left == [session.run.id]
 
 
@@ -116,7 +121,7 @@ async def test_a_turn_that_ends_within_the_grace_is_not_lost(harness: Orchestrat
 
 
 @proves("orchestrator.resume-lost", "orchestrator.once")
-async def test_a_lost_run_is_resumed_as_a_new_run_where_the_blueprint_allows_it(
+async def test_a_run_that_was_cut_off_is_resumed_as_a_new_run_where_the_blueprint_allows_it(
     harness: OrchestratorHarness, service: AgentService
 ) -> None:
     harness.blueprints.add("steady", resume_lost=True)
@@ -131,7 +136,7 @@ async def test_a_lost_run_is_resumed_as_a_new_run_where_the_blueprint_allows_it(
         await wait_until_finished(service, "aria")
 
     first, second = harness.actor.turns
-    assert [run.state for run in await service.runs("aria")] == ["lost", "succeeded"]
+    assert [run.state for run in await service.runs("aria")] == ["stopped", "succeeded"]
     assert second.run != first.run
     assert second.conversation == first.fresh
     assert "cut off" in second.prompt
@@ -139,7 +144,7 @@ async def test_a_lost_run_is_resumed_as_a_new_run_where_the_blueprint_allows_it(
 
 
 @proves("orchestrator.resume-lost")
-async def test_a_lost_run_that_never_began_is_begun_as_it_was_asked_for(
+async def test_a_run_that_was_cut_off_before_it_began_is_begun_as_asked(
     harness: OrchestratorHarness, service: AgentService
 ) -> None:
     harness.blueprints.add("steady", resume_lost=True)
@@ -195,7 +200,7 @@ async def test_a_conversation_that_was_known_once_is_not_begun_anew(
 
 
 @proves("orchestrator.resume-lost")
-async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(
+async def test_a_run_that_is_cut_off_every_time_is_not_resumed_for_ever(
     harness: OrchestratorHarness, service: AgentService
 ) -> None:
     harness.blueprints.add("steady", resume_lost=True)
@@ -208,7 +213,7 @@ async def test_a_run_that_is_lost_every_time_is_not_resumed_for_ever(
                 await paused.entered.wait()
 
     session = await service.find("aria")
-    assert (session.run.number, session.run.state) == (MAX_CONSECUTIVE_RESUMES + 1, "lost")
+    assert (session.run.number, session.run.state) == (MAX_CONSECUTIVE_RESUMES + 1, "stopped")
 
 
 @proves("orchestrator.lost", "orchestrator.once")

@@ -130,15 +130,15 @@ class Application:
             text = text.replace(f"{root.path}{os.sep}", "")
         return text
 
-    async def agents(self, *, host: bool = True) -> AgentService:
+    async def agents(self, *, host: bool = True, attended: bool = False) -> AgentService:
         """The agent service. With `host`, this process becomes the agent host of the home, unless the home already has a host.
 
-        When the application is closed while runs are active, a background process takes them over.
+        When the application is closed while runs are active, a background process takes them over; if `attended`, scripts too.
         """
         async with self._open_lock:
             if self._agents is None:
                 with self._reporting_failure():
-                    self._agents = await self._open_agents(host=host)
+                    self._agents = await self._open_agents(host=host, attended=attended)
             return self._agents
 
     async def runtime(self) -> RuntimeService:
@@ -339,12 +339,12 @@ class Application:
         keys.active()
         return service.WorkflowService(await self._open_ledger(), library, tokens.SessionTokens(keys, now_ms), policy=policy)
 
-    async def _open_agents(self, *, host: bool) -> AgentService:
+    async def _open_agents(self, *, host: bool, attended: bool) -> AgentService:
         from fidelio.app.agents import host_agents, open_agents, spawn_worker_if_needed  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
         if host:
-            await self._resources.enter_async_context(host_agents(service.context, self.settings))
+            await self._resources.enter_async_context(host_agents(service.context, self.settings, attended=attended))
         else:
             self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service

@@ -79,12 +79,10 @@ class FidelioExecutor:
         return await self._follow(service, turn, reporter, sent)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:  # noqa: ARG002  # it has no process
-        """Follow the session of a run whose host has died."""
-        if turn.conversation is None:
-            return None
+        """Follow the session of a run that has lost its host. If the run has not sent its message, it sends it now."""
         service = await self._open_runtime()
-        sent = await _find_message(service, turn)
-        return None if sent is None else await self._follow(service, turn, reporter, sent)
+        sent = await _find_message(service, turn) if turn.conversation is not None else None
+        return await (self.carry_out(turn, reporter) if sent is None else self._follow(service, turn, reporter, sent))
 
     async def _find_session(self, service: RuntimeService, turn: Turn) -> str:
         if turn.conversation is None:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fidelio.conductor.workers import Workers
     from fidelio.definitions.models import Loop, Workflow
     from fidelio.ledger import Ledger
+    from fidelio.orchestrator.record.model import AgentSession
     from fidelio.workflows.service import WorkflowService
     from fidelio.workflows.unit_of_work import WorkflowUnit
 
@@ -168,21 +169,30 @@ class Conductor:
         finally:
             lock.release()
 
-    async def stop_workers(self, session: str, *, by: str) -> list[str]:
-        """Stop the workers of an interrupted run, and return their names. The next start of the run resumes them.
+    async def stop_workers(self, session: str, *, by: str, on_request: Callable[[], None]) -> list[AgentSession]:
+        """Stop the workers of an interrupted run, and return them. The next start of the run resumes them.
 
-        The stop does not count as a failed try.
+        The stop does not count as a failed try. `on_request` is called as soon as it is on record: from then on the workers
+        are stopped even if this process ends.
         """
-        plan, names = await load_plan(self._ledger, session), list[str]()
+        workers = await self._list_workers(session)
+        for worker in workers:
+            body = {"worker": worker.name, "runs": worker.run.number}
+            # First, because a worker that was stopped without it would block the next start.
+            await self._ledger.append(session, NewEvent(type=RUN_INTERRUPTED, body=body, actor=by))
+            await self._workers.request_stop(worker, by=by)
+        on_request()
+        return [await self._workers.stop(worker, by=by) for worker in workers]
+
+    async def _list_workers(self, session: str) -> list[AgentSession]:
+        """The workers that work for a session, or for those that it waits for."""
+        plan = await load_plan(self._ledger, session)
+        found: list[AgentSession] = []
         current: str | None = session
         while plan is not None and current:
-            for worker in await self._workers.list_active(current, plan.project):
-                stopped = await self._workers.stop(worker, by=by)
-                body = {"worker": stopped.name, "runs": stopped.run.number}
-                await self._ledger.append(session, NewEvent(type=RUN_INTERRUPTED, body=body, actor=by))
-                names.append(stopped.name)
+            found += await self._workers.list_active(current, plan.project)
             current = (await self._context.load_record(current)).suspended_by
-        return names
+        return found
 
     async def _run_and_record_failure(self, session: str, plan: Plan) -> Record:
         try:

@@ -21,14 +21,16 @@ from fidelio.errors import AgentSessionNotFound, WorkflowRefusal
 from fidelio.inbox import Inbox
 from fidelio.ledger.model import NewEvent
 from fidelio.orchestrator.record.model import AgentSession
+from fidelio.orchestrator.record.rules import was_cut_off
 
 if TYPE_CHECKING:
     from fidelio.conductor.plan import Plan
     from fidelio.definitions.models import Workflow
 
 POLL_SECONDS = 1.0
-# Two kinds of runs do not count as tries of a worker: those lost with their process, and those whose report was recorded but
-# made more work due. Without this limit a worker that always crashes its host, or that never finishes, would run for ever.
+# Two kinds of runs do not count as tries of a worker: those that ended with their process, and those whose report was
+# recorded but made more work due. Without this limit a worker that always crashes its host, or that never finishes, would run
+# for ever.
 MAX_EXCUSED_RUNS = 10
 
 
@@ -74,12 +76,13 @@ class WorkerSupervisor:
         history = await load_worker_history(context.ledger, session, worker)
         answers = _unreported_answers(record, history)
         forgiven = await count_forgiven_runs(context.ledger, context.root, worker.name)
-        if worker.run.state == "stopped" and worker.run.number > forgiven:
+        is_cut_off = was_cut_off(worker.run.state, worker.run.reason)
+        if worker.run.state == "stopped" and not is_cut_off and worker.run.number > forgiven:
             raise BlockedRun(f"The worker {worker.name} was stopped.", record, worker)
         # A run that ended to wait for an answer is not a failed try, even if the answer came before the run had ended.
         waited = history.informed_runs | ({worker.run.number} if answers else set())
         runs = [run for run in await context.workers.runs(worker) if run.number > forgiven and run.number not in waited]
-        excused = sum(run.state == "lost" or run.number in history.recorded_runs for run in runs)
+        excused = sum(was_cut_off(run.state, run.reason) or run.number in history.recorded_runs for run in runs)
         if len(runs) - excused >= plan.tries or excused >= MAX_EXCUSED_RUNS:
             reason = f"{worker.blueprint or 'The agent'} did not finish {record.activity}: {' '.join(problems)}"
             raise BlockedRun(reason, record, worker)

@@ -88,6 +88,9 @@ class Workers:
             # A person or agent resumed it first. The supervisor looks at it again when that run has ended.
             return
 
+    async def request_stop(self, worker: AgentSession, *, by: str) -> None:
+        await self._agents.request_stop(worker.id, by=by)
+
     async def stop(self, worker: AgentSession, *, by: str = "conductor") -> AgentSession:
         return await self._agents.stop(worker.id, by=by)
 

@@ -108,6 +108,28 @@ async def test_the_end_of_a_run_cuts_off_no_wake_of_another_session(app: Applica
     assert model.cancelled == 0
 
 
+@proves("orchestrator.host-leaves")
+async def test_a_run_goes_on_with_the_next_host_when_its_host_is_ended(
+    home: Home, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fidelio.app.runtime._CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr("fidelio.orchestrator.runs.host_process.spawn_worker", lambda *_, **__: 0)
+    async with open_application(home) as app:
+        service = await app.agents()
+        started = await service.start(
+            StartAgent(prompt="Wait.", name="one", blueprint="echoer", project=str(tmp_path / "project"))
+        )
+        async with asyncio.timeout(10):
+            await model.is_asked.wait()
+    model.may_answer.set()
+    async with open_application(home) as app:
+        service = await app.agents()
+        await service.wait([started.id], mode="all", seconds=30)
+
+        assert [run.state for run in await service.runs(started.id)] == ["succeeded"]
+        assert (await service.result(started.id)).text == "Done."
+
+
 @proves("runtime.executor-worker")
 async def test_a_wake_that_the_end_of_the_application_cuts_off_is_released(
     home: Home, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,14 @@ class DrawnTerminal:
         """Press Ctrl-C."""
         self.press("\x03")
 
+    async def hang_up(self) -> int:
+        """Close the terminal, as its window does, and return the exit code of the command."""
+        asyncio.get_running_loop().remove_reader(self.master)
+        os.close(self.master)
+        self.is_closed, self.master = True, -1
+        assert self.process is not None
+        return await asyncio.to_thread(self.process.wait, SECONDS)
+
     def feed(self) -> None:
         try:
             chunk = os.read(self.master, 65_536)
@@ -127,5 +135,6 @@ async def run_in_terminal(
                 os.killpg(terminal.process.pid, signal.SIGKILL)
             terminal.process.kill()
         terminal.process.wait(SECONDS)
-        asyncio.get_running_loop().remove_reader(terminal.master)
-        os.close(terminal.master)
+        if terminal.master >= 0:
+            asyncio.get_running_loop().remove_reader(terminal.master)
+            os.close(terminal.master)

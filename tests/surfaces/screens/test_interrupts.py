@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 
 import pytest
 
@@ -28,7 +29,7 @@ async def test_ctrl_c_stops_the_agents_of_a_run_and_the_same_command_goes_on(
     async with at_terminal(*command) as terminal:
         await terminal.until("I look at the strings")
         terminal.interrupt()
-        assert await terminal.wait() == 130
+        assert await terminal.wait() == 130, terminal.text
         session = re.search(r"s_\w+", terminal.text)
         assert session is not None
         assert f"{session[0]}-1-tune is stopped." in terminal.text
@@ -65,6 +66,8 @@ async def test_a_run_that_is_detached_goes_on_without_its_terminal(
         async for _ in records.follow(session[0]):
             if (await records.find(session[0])).status == "completed":
                 break
+        # No worker was cut off: each has a single run.
+        assert [worker.run.number for worker in await list_workers(app, session[0])] == [1, 1]
 
 
 @proves("interrupts.stop-agents")
@@ -78,6 +81,48 @@ async def test_ctrl_c_stops_an_agent_that_was_started(
         assert "one is stopped." in terminal.text
     # In this process as in any other: it is stopped, and not lost.
     assert listed(concert, place) == {"one": "stopped"}
+
+
+@proves("interrupts.stop-agents")
+@pytest.mark.parametrize("how", ["twice", "hangup", "termination"])
+async def test_an_agent_is_stopped_however_its_command_is_ended(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str], how: str
+) -> None:
+    async with at_terminal("agents", "start", "one", "Tune.", "-b", "tuner") as terminal:
+        await terminal.until("I look at the strings")
+        match how:
+            case "twice":
+                terminal.interrupt()
+                await terminal.until("Ctrl-C again does not wait for it.")
+                terminal.interrupt()
+                assert await terminal.wait() == 130
+            case "hangup":
+                assert await terminal.hang_up() == 129
+            case _:
+                assert terminal.process is not None
+                terminal.process.send_signal(signal.SIGTERM)
+                assert await terminal.wait() == 143
+    # After a second Ctrl-C the agent host finishes what the first has begun.
+    run_fidelio(("agents", "wait", "one", "--timeout", "50"), environ=place, directory=concert.project)
+
+    assert listed(concert, place) == {"one": "stopped"}
+
+
+@proves("interrupts.detach")
+async def test_a_script_goes_on_with_the_same_run_when_it_is_left_to_the_background(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    async with at_terminal("agents", "start", "one", "Tune.", "-b", "tuner") as terminal:
+        await terminal.until("I look at the strings")
+        terminal.press("d")
+        await terminal.until("It works in the background.")
+        assert await terminal.wait() == 0
+    (concert.root / "gate").touch()
+    result = run_fidelio(("agents", "wait", "one", "--timeout", "50"), environ=place, directory=concert.project)
+
+    assert "succeeded" in result.stdout
+    async with concert.app() as app:
+        assert [run.state for run in await (await app.agents()).runs("one")] == ["succeeded"]
 
 
 @proves("interrupts.same-input")

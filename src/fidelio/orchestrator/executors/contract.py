@@ -28,7 +28,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     process; the first writer creates it. `template` is the blueprint without secrets and values of this run: an executor stores
     nothing that comes from `blueprint`. `keep` is a directory of the session, for files that must outlive its runs, such as
     the agent's own transcripts. `environment` is complete: no other variable may reach the agent. `proof` is the digest that
-    proves the exit status of a process that is adopted.
+    proves the exit status of a process that is adopted. `outlives_host`: the host may end before the turn, so an executor that
+    can choose gives the turn a process of its own.
     """
 
     run: str
@@ -43,6 +44,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     keep: Path | None = None
     proof: str = ""
+    outlives_host: bool = False
 
 
 # The kind of a question whether the agent may do something.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fidelio.errors.ledger import damaged_value
 from fidelio.ledger.unit_of_work import RecordEvent
 from fidelio.orchestrator.record.model import Permissions, RunState, Usage
-from fidelio.orchestrator.record.rules import END_STATES, can_transition
+from fidelio.orchestrator.record.rules import END_STATES, can_transition, was_cut_off
 from fidelio.processes.table import ProcessIdentity
 
 SESSION_CREATED = "session.created"
@@ -294,7 +294,7 @@ def _clear_conversation(record: AgentRecord, event: RecordEvent) -> AgentRecord:
 
 
 def _update_after_end(record: AgentRecord, event: RecordEvent) -> AgentRecord:
-    lost = record.lost_in_a_row + 1 if record.run.state == "lost" else 0
+    lost = record.lost_in_a_row + 1 if was_cut_off(record.run.state, record.run.reason) else 0
     proven = record.proven or (record.run.state == "succeeded" and bool(record.conversation))
     after = replace(record, lost_in_a_row=lost, proven=proven, changes=event.body.get("changes", record.changes))
     return _count_work(after, event.time) if record.run.is_counted and record.run.started_at is not None else after

@@ -35,6 +35,7 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = MappingProxyType(
 STOPPED_ON_REQUEST = "stop.requested"
 STOPPED_WITH_PARENT = "stop.parent"
 STOPPED_WITH_HOME = "stop.home"
+STOPPED_WITH_HOST = "stop.host"
 LOST_WITH_PROCESS = "lost.process"
 LOST_WITH_HOST = "lost.host"
 BEGIN_FAILED = "begin.failed"
@@ -67,6 +68,11 @@ def can_transition(state: RunState, following: RunState) -> bool:
 
 def is_active(state: str) -> bool:
     return state in ACTIVE_STATES
+
+
+def was_cut_off(state: str, reason: str) -> bool:
+    """Whether a run ended with its process or its host, and not because somebody wanted that run to end."""
+    return state == "lost" or (state == "stopped" and reason == STOPPED_WITH_HOST)
 
 
 def matches_status(state: str, wanted: str | None) -> bool:

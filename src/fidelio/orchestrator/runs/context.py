@@ -37,7 +37,10 @@ class BlueprintSource(Protocol):
 
 
 class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies and defaults. `project` and `executor` are used where a call names none."""
+    """Dependencies and defaults. `project` and `executor` are used where a call names none.
+
+    `is_attended`: this process hosts agents for a person, who may leave them to the background at any moment.
+    """
 
     ledger: Ledger
     unit: AgentUnitOfWork
@@ -49,6 +52,7 @@ class OrchestratorContext(msgspec.Struct, frozen=True, kw_only=True):
     limits: AgentLimits
     executor: str | None
     clock: Clock
+    is_attended: bool = False
 
     async def load_blueprint(self, name: str | None, project: str) -> Blueprint:
         return await read_in_thread(self.blueprints.get, name, Path(project)) if name else DEFAULT_BLUEPRINT

@@ -139,7 +139,7 @@ class HostLoop:
         for loop in (self._run_jobs, self._callback_jobs):
             loop.stop()
         for controller in self._controllers.values():
-            if controller.has_process:
+            if controller.outlives_host:
                 controller.supervisor.detach()
         await asyncio.wait(jobs)
 

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from fidelio.errors import HomeProblem, LedgerError
 from fidelio.home import Home
 from fidelio.ids import session_of_run
@@ -171,8 +173,9 @@ def spawn_worker(home: Home, *, ledger: str | None = None) -> int:
 
 
 @asynccontextmanager
-async def host_agents(context: OrchestratorContext, settings: Settings) -> AsyncIterator[None]:
+async def host_agents(context: OrchestratorContext, settings: Settings, *, attended: bool = False) -> AsyncIterator[None]:
     """Host agents during the block; at its end a worker process is spawned for runs that are still active."""
+    context = msgspec.structs.replace(context, is_attended=attended)
     try:
         async with _delegate_runs(context, settings) if identify_process().is_agent else AgentHost(context):
             yield

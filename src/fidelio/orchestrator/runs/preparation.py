@@ -106,4 +106,5 @@ async def _build_turn(
         environment=build_agent_environment(blueprint, record.executor, run.id, os.environ, context.home),
         keep=context.home.agent_homes / agent.id,
         proof=run.proof,
+        outlives_host=context.is_attended,
     )

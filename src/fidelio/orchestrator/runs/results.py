@@ -30,6 +30,7 @@ from fidelio.orchestrator.record.rules import (
     STOPPED_ON_REQUEST,
     STOPPED_WITH_PARENT,
     is_active,
+    was_cut_off,
 )
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, LoadedAgent, draft_event
 from fidelio.orchestrator.runs import worktrees
@@ -150,9 +151,10 @@ def decide_end(
 
 
 def _draft_following_run(current: LoadedAgent, ending: RunEnd, *, resume_lost: bool) -> tuple[NewEvent, ...]:
-    if ending.state == "stopped" or current.record.run.stop_by:
+    is_cut_off = was_cut_off(ending.state, ending.reason)
+    if (ending.state == "stopped" and not is_cut_off) or current.record.run.stop_by:
         return ()
-    if ending.state == "lost" and resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES:
+    if is_cut_off and resume_lost and current.record.lost_in_a_row < MAX_CONSECUTIVE_RESUMES:
         return draft_next_run(current, resumes=current.record.run)
     return draft_next_run(current) if current.record.messages else ()
 

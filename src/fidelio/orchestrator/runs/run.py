@@ -30,7 +30,14 @@ from fidelio.ledger.model import NewEvent, Retry
 from fidelio.orchestrator.blueprints.model import Limits
 from fidelio.orchestrator.executors.contract import TurnResult
 from fidelio.orchestrator.record.record import RUN_AGAIN, RUN_GOING_ON, RUN_STARTING, WORKTREE_CREATED
-from fidelio.orchestrator.record.rules import BEGIN_FAILED, LOST_WITH_HOST, LOST_WITH_PROCESS, STOPPED_WITH_PARENT, is_active
+from fidelio.orchestrator.record.rules import (
+    BEGIN_FAILED,
+    LOST_WITH_HOST,
+    LOST_WITH_PROCESS,
+    STOPPED_WITH_HOST,
+    STOPPED_WITH_PARENT,
+    is_active,
+)
 from fidelio.orchestrator.record.unit_of_work import AgentDecision, Decide, LoadedAgent, draft_event
 from fidelio.orchestrator.runs import worktrees
 from fidelio.orchestrator.runs.cleanup import is_deleted, spool_directory
@@ -51,6 +58,9 @@ _MAX_STARTS = 6
 # Each host that adopts a run counts, and each unexpected failure of the supervision.
 _MAX_ADOPTIONS = 100
 
+_STOPPED_WITH_HOST = RunEnd(
+    state="stopped", reason=STOPPED_WITH_HOST, detail="The process that it worked in was told to end, and it ended with it."
+)
 # Executors whose agents are sessions of this ledger and live without a process.
 DURABLE = frozenset({"fidelio"})
 NO_PROCESS = ProcessIdentity(0, "")
@@ -73,6 +83,11 @@ class RunController:
     @property
     def has_process(self) -> bool:
         return self._reporter is not None and self._reporter.agent.record.run.process is not None
+
+    @property
+    def outlives_host(self) -> bool:
+        """Whether another host can go on with the run."""
+        return self._reporter is not None and _can_be_adopted(self._reporter.agent)
 
     @property
     def is_waiting(self) -> bool:
@@ -275,17 +290,22 @@ class RunController:
         self._work.is_settled = True
 
     async def _handle_interruption(self) -> None:
-        """Handle the end of the host or of its lease. A turn inside this process is lost; a process of its own lives on.
+        """Handle the end of the host or of its lease. A turn inside this process is stopped; another host adopts the others.
 
         If the session was deleted, its processes are ended: no host would adopt the run, and no call could stop it.
         """
         if await is_deleted(self._context.ledger, self._work.lease.session):
             await end_processes(self.run)
             return
-        if self._reporter is None or self.has_process:
+        agent = await self._context.unit.load(self._work.lease.session)
+        run = agent.record.run
+        if run.id != self.run or run.state == "queued" or not is_active(run.state) or _can_be_adopted(agent):
             return
-        ending = RunEnd(
-            state="lost", reason=LOST_WITH_HOST, detail="The process it ran in was ended.", usage=self._reporter.usage
-        )
+        ending = end_from_stop(run) if run.stop_by else _STOPPED_WITH_HOST
+        usage = self._reporter.usage if self._reporter is not None else None
         with suppress(StaleLease):
-            await self._finish(self._reporter.agent, ending)
+            await self._finish(agent, msgspec.structs.replace(ending, usage=usage))
+
+
+def _can_be_adopted(agent: LoadedAgent) -> bool:
+    return agent.record.run.process is not None or agent.record.executor in DURABLE

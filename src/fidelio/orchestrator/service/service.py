@@ -99,6 +99,10 @@ class AgentService:
         """End the run of a session and those of the sessions it started. Queued messages stay for the next run."""
         return view_session(await self._stopper.stop(await self.queries.find(name, project), by=by))
 
+    async def request_stop(self, name: str, *, by: str) -> None:
+        """Record that a session is to be stopped, without waiting for it."""
+        await self._stopper.request(await self.queries.find(name), by=by)
+
     async def delete(self, name: str, project: str | None = None, *, by: str = "service") -> DeletionResult:
         return await self._deleter.delete(await self.queries.find(name, project), by=by)
 

@@ -35,6 +35,11 @@ class SessionStopper(msgspec.Struct, frozen=True):
     queries: AgentQueries
     waiter: RunWaiter
 
+    async def request(self, agent: LoadedAgent, *, by: str) -> None:
+        """Record the request to stop a session, and wait for nothing. Its host stops it, and so does any that follows."""
+        await require_outside_ancestry(self.context, agent, by)
+        await self._request_stop(agent, by, STOPPED_ON_REQUEST)
+
     async def stop(self, agent: LoadedAgent, *, by: str) -> LoadedAgent:
         """Stop a session, and return its state then or after the timeout. Stopping a finished session changes nothing."""
         await require_outside_ancestry(self.context, agent, by)

@@ -14,7 +14,7 @@ from fidelio.errors import Command, FidelioError
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.agent_output import describe_progress, print_result, print_session
-from fidelio.surfaces.cli.attended import AttendedTerminal
+from fidelio.surfaces.cli.attended import AttendedTerminal, print_last_words
 from fidelio.surfaces.cli.context import CliContext, calling_actor, escape_line, name_argument, print_line, quote_name
 
 _POLL_SECONDS = 1.0
@@ -44,7 +44,10 @@ async def follow_start(
         detaching = asyncio.create_task(terminal.detached.wait())
         try:
             await asyncio.wait({watching, detaching}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
+            if watching.done():
+                watching.result()
+        # The output may be closed before the signal of a closed terminal arrives.
+        except (asyncio.CancelledError, OSError):
             await _stop_agent(cli, service, session)
             raise
         finally:
@@ -61,15 +64,21 @@ async def follow_start(
 
 async def _stop_agent(cli: CliContext, service: AgentService, session: AgentSession) -> None:
     name = escape_line(session.name)
-    click.echo(f"\nStopping {name}. Ctrl-C again leaves it to the background.", err=True)
     try:
-        stopped = await service.stop(session.id, by=await calling_actor(service))
+        by = await calling_actor(service)
+        await service.request_stop(session.id, by=by)
+        # Only now: from here on it is stopped, whatever becomes of this process.
+        print_last_words(f"Stopping {name}. Ctrl-C again does not wait for it.")
+        stopped = await service.stop(session.id, by=by)
     except FidelioError as error:
-        print_line(f"{name} could not be stopped: {escape_line(cli.render(error.text))}", err=True)
+        print_last_words(f"{name} could not be stopped: {escape_line(cli.render(error.text))}")
         return
     again = cli.render(Command("agents", "resume", name_argument(session.name, session.id), "PROMPT"))
-    how = f"is {stopped.run.state}" if not stopped.run.is_active else "is still being stopped"
-    print_line(f"{name} {how}. {again} continues its conversation.", err=True)
+    print_last_words(f"{name} {describe_stop(stopped)}. {again} continues its conversation.")
+
+
+def describe_stop(session: AgentSession) -> str:
+    return "is still being stopped, in the background" if session.run.is_active else f"is {session.run.state}"
 
 
 async def _watch_run(cli: CliContext, service: AgentService, session: AgentSession, terminal: AttendedTerminal) -> AgentSession:

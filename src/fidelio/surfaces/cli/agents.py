@@ -42,6 +42,7 @@ from fidelio.surfaces.cli.context import (
     run_async,
     with_cli_context,
 )
+from fidelio.surfaces.cli.prompting import can_prompt
 from fidelio.surfaces.cli.references import AGENT, BLUEPRINT, find_agent
 from fidelio.surfaces.views import blueprints_json, sessions_json
 
@@ -153,7 +154,7 @@ async def start(
     parameters = StartAgent(name=name, prompt=prompt, project=_resolve_project(project), **more)
 
     async with cli.open(create=True) as application:
-        service = await application.agents(host=not detach)
+        service = await application.agents(host=not detach, attended=can_prompt() and not as_json)
         session = await service.start(replace(parameters, parent=await calling_session(service)))
         return await _follow_or_detach(cli, application, service, session, detach=detach, as_json=as_json)
 
@@ -168,7 +169,7 @@ async def start(
 async def resume(cli: CliContext, name: str, prompt: str, detach: bool, project: str | None, as_json: bool) -> int:
     """Continue the session NAME with a new PROMPT. The agent keeps its conversation."""
     async with cli.open(create=True) as application:
-        service = await application.agents(host=not detach)
+        service = await application.agents(host=not detach, attended=can_prompt() and not as_json)
         found = await find_agent(service, name, _resolve_project(project))
         session = await service.resume(found.id, prompt, by=await calling_actor(service))
         return await _follow_or_detach(cli, application, service, session, detach=detach, as_json=as_json)

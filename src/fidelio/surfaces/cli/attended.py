@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +19,12 @@ from fidelio.surfaces.cli.inbox import load_item, print_item
 from fidelio.surfaces.cli.prompting import Keyboard, Prompter, can_prompt
 
 DETACH_KEY = "d"
+
+
+def print_last_words(line: str) -> None:
+    """Print a line on standard error if it is not closed: closing the terminal must not keep agents alive."""
+    with suppress(OSError):
+        print_line(line, err=True)
 
 
 def _ignore() -> None:

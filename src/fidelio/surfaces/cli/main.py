@@ -209,16 +209,22 @@ def _describe_error(error: BaseException) -> _Failure:
             return _Failure(error.code, error.sentence, error.exit_code, remedy, error.reason)
         case click.ClickException():
             return _Failure("usage", error.format_message(), error.exit_code, _describe_usage(error))
+        case OSError(__context__=KeyboardInterrupt() as interrupt):
+            # click prints an empty line for it, and the terminal was closed.
+            return _describe_interrupt(interrupt)
         case KeyboardInterrupt() | click.Abort():
             # click raises its `Abort` from the interrupt.
-            cause = error.__cause__
-            return _Failure("interrupted", "Stopped.", cause.exit_code if isinstance(cause, Terminated) else INTERRUPTED)
+            return _describe_interrupt(error.__cause__)
         case OSError() if error.errno in _DISK_FULL:
             sentence = f"The output cannot be written: {error.strerror}."
             return _Failure("output", sentence, 1, "Free some space, or write it elsewhere.")
         case _:
             sentence = f"Unexpected {type(error).__name__}: {error}."
             return _Failure("unexpected", sentence, UNEXPECTED, "Run it again with --debug for details.")
+
+
+def _describe_interrupt(cause: BaseException | None) -> _Failure:
+    return _Failure("interrupted", "Stopped.", cause.exit_code if isinstance(cause, Terminated) else INTERRUPTED)
 
 
 def _describe_usage(error: click.ClickException) -> str:

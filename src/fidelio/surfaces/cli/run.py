@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -16,7 +17,8 @@ from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER, Plan, parse_inputs
 from fidelio.errors import PROGRAM, UsageProblem
 from fidelio.inbox import require_person
-from fidelio.surfaces.cli.attended import AttendedTerminal
+from fidelio.surfaces.cli.agent_watch import describe_stop
+from fidelio.surfaces.cli.attended import AttendedTerminal, print_last_words
 from fidelio.surfaces.cli.context import (
     CliContext,
     calling_actor,
@@ -30,6 +32,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
+from fidelio.surfaces.cli.prompting import can_prompt
 from fidelio.surfaces.cli.references import BLUEPRINT, WORKFLOW
 from fidelio.surfaces.cli.run_display import Display, LiveDisplay
 
@@ -137,27 +140,28 @@ class AttendedRun:
             detaching = asyncio.create_task(terminal.detached.wait())
             try:
                 await asyncio.wait({working, detaching}, return_when=asyncio.FIRST_COMPLETED)
-                is_left = not working.done()
-            except asyncio.CancelledError:
+                if is_ended := working.done():
+                    working.result()
+            # The output may be closed before the signal of a closed terminal arrives.
+            except (asyncio.CancelledError, OSError):
                 await _cancel(working)
-                display.end()
+                with suppress(OSError):
+                    display.end()
                 await self._stop_workers(conductor, session)
                 raise
             finally:
                 await _cancel(working, detaching)
-                display.end()
-        if not is_left:
-            working.result()
-        return is_left
+                with suppress(OSError):
+                    display.end()
+        return not is_ended
 
     async def _stop_workers(self, conductor: Conductor, session: str) -> None:
         """Stop the agents of the run, and say so: a person who presses Ctrl-C does not expect them to go on."""
-        click.echo("\nStopping. Ctrl-C again leaves the agents to the background.", err=True)
         by = await calling_actor(await self._application.agents())
-        names = await conductor.stop_workers(session, by=by)
-        for name in names:
-            print_line(f"{quote_name(name)} is stopped.", err=True)
-        print_line(f"The run {session} is kept: the same command goes on where it was.", err=True)
+        words = "Stopping. Ctrl-C again does not wait for it."
+        for worker in await conductor.stop_workers(session, by=by, on_request=lambda: print_last_words(words)):
+            print_last_words(f"{quote_name(worker.name)} {describe_stop(worker)}.")
+        print_last_words(f"The run {session} is kept: the same command goes on where it was.")
 
     def detach(self, session: str, command: list[str], *, as_json: bool) -> None:
         """Continue the run in a process that outlives this command, and say how to come back."""
@@ -193,7 +197,8 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
 
 async def _build_plan(application: Application, project: str, options: dict[str, Any]) -> Plan:
     workflow = (await application.library()).workflow(options["workflow"])
-    caller = await calling_session(await application.agents(host=not options["detach"]))
+    attended = can_prompt() and not options["as_json"]
+    caller = await calling_session(await application.agents(host=not options["detach"], attended=attended))
     return Plan(
         workflow=workflow.id,
         project=project,

@@ -2,7 +2,7 @@
 
 It follows a script and calls tools over real MCP; `scripted.script` documents the format. Without a script it echoes the
 prompt. Options: `script` (a mapping, a file next to the blueprint, or `workflow-worker`) and `process` (true: the script runs
-in a process of its own, which can be killed and adopted).
+in a process of its own, which can be killed and adopted). A command that a person may detach from always uses a process.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ class ScriptedExecutor:
     async def carry_out(self, turn: Turn, reporter: Reporter) -> TurnResult:
         scripted = _build_turn(turn)
         await reporter.report_conversation(f"{_parse_conversation(turn)[0]}.{scripted.number}")
-        if turn.blueprint.options.get("process"):
+        if turn.blueprint.options.get("process") or (turn.outlives_host and not missing_support()):
             return await lines.run_module("scripted.process", scripted, turn, reporter, asks=True)
         return await _play_in_host(scripted, turn, reporter)
 
     async def adopt(self, turn: Turn, process: ProcessIdentity, reporter: Reporter) -> TurnResult | None:
-        return await lines.follow_adopted(turn, process, reporter) if turn.blueprint.options.get("process") else None
+        # A turn that was played in its host has no spool.
+        return await lines.follow_adopted(turn, process, reporter) if turn.spool.is_dir() else None
 
 
 def _build_turn(turn: Turn) -> ScriptedTurn:
