@@ -12,11 +12,12 @@ from tests.dialects.conftest import Opens, Player
 from tests.support import proves
 
 
-async def played(play: Player, reads: int) -> tuple[str, list[str]]:
-    """A session with two stretches, the first of which has that many reads, and their trace tokens."""
+async def played(play: Player, calls: int) -> tuple[str, list[str]]:
+    """A session with two stretches, the first of which has that many calls, and their trace tokens."""
     first = await play("next_activity", session_token=await play.start(), activity_id="tune")
-    for _ in range(reads):
-        await play("get_activity", session_token=first.token)
+    for _ in range(calls):
+        # It is refused, so each is an event: equal reads are one event together.
+        await play("resume_checkpoint", session_token=first.token)
     second = await play("next_activity", session_token=first.token, activity_id="bow")
     third = await play("next_activity", session_token=second.token, activity_id="workflow-end")
     return third.token, [reply.meta["trace_token"] for reply in (first, second, third)]
@@ -39,7 +40,7 @@ async def all_pages(play: Player, token: str, tokens: list[str]) -> list[list[st
 @proves("sessions.trace-bounded")
 async def test_a_token_that_is_repeated_is_resolved_once(memory: Opens) -> None:
     async with memory() as play:
-        token, tokens = await played(play, reads=3)
+        token, tokens = await played(play, calls=3)
         once = (await play("get_trace", session_token=token, trace_tokens=tokens)).json
         often = (await play("get_trace", session_token=token, trace_tokens=tokens * 300)).json
         broken = (await play("get_trace", session_token=token, trace_tokens=["broken"] * 300)).json
@@ -57,7 +58,7 @@ async def test_what_does_not_fit_into_a_reply_comes_with_the_next(
     memory: Opens, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], by_tokens: bool
 ) -> None:
     async with memory() as play:
-        token, tokens = await played(play, reads=5)
+        token, tokens = await played(play, calls=5)
         whole = (await play("get_trace", session_token=token)).json["events"]
         for name, bound in bounds.items():
             monkeypatch.setattr(tracing, name, bound)
@@ -71,7 +72,7 @@ async def test_what_does_not_fit_into_a_reply_comes_with_the_next(
 async def test_others_are_served_while_a_long_trace_is_read(memory: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "PAGE_SIZE", 2)
     async with memory() as play:
-        token, tokens = await played(play, reads=40)
+        token, tokens = await played(play, calls=40)
         order = list[str]()
 
         async def noted(name: str, **arguments: Any) -> None:

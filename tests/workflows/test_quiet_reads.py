@@ -1,50 +1,196 @@
-"""Repeated reads that change nothing: counted in the next event instead of an event each."""
+"""Repeated reads that change nothing: one event stands for all of them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fidelio.app.application import Application
+from fidelio.engine.record import Record
+from fidelio.ledger import open_ledger
+from fidelio.ledger.audit import verify_session
+from fidelio.ledger.model import Event
 from fidelio.settings import Settings
-from fidelio.workflows.quiet_reads import LONGEST_MS, QuietReads
+from fidelio.surfaces.mcp.dialects import load_tools
+from fidelio.workflows.moves import Move
+from fidelio.workflows.quiet_reads import LONGEST_MS, MAX_SESSIONS, QuietReads, Read
 from fidelio.workflows.service import WorkflowService
 from fidelio.workflows.start import StartInput
-from tests.dialects.conftest import library, playing, settings
+from fidelio.workflows.trace import MAX_CALLS, list_calls
+from tests.dialects.conftest import Player, library, playing, settings
+from tests.dialects.gates.conftest import answer_all
 from tests.support import proves
 
 __all__ = ["library", "settings"]
+REPEATS = 40
+SESSION_READS: dict[str, dict[str, dict[str, Any]]] = {
+    "sessions": {
+        "get_workflow_status": {},
+        "get_trace": {},
+        "get_workflow": {},
+        "get_activity": {},
+        "get_skills": {},
+        "get_skill": {},
+        "get_resource": {"resource_id": "1"},
+        "present_checkpoint": {},
+    },
+    "gates": {
+        "get_trace": {},
+        "get_workflow": {},
+        "get_checkpoint": {"activity_id": "tune", "checkpoint_id": "how"},
+        "get_skills": {},
+        "get_skill": {"step_id": "hear"},
+        "get_resource": {"resource_index": "1"},
+    },
+    "navigator": {"nav_situation": {}, "nav_checkpoint": {}, "nav_action": {"action": "get_resource", "index": "1"}},
+}
+LIBRARY_READS: dict[str, dict[str, dict[str, Any]]] = {
+    "sessions": {"discover": {}, "list_workflows": {}, "health_check": {}},
+    "gates": {"discover": {}, "list_workflows": {}, "health_check": {}},
+    "navigator": {
+        "list_workflows": {},
+        "get_workflow": {"workflow_id": "score"},
+        "get_workflow_activity": {"workflow_id": "score", "activity_id": "tune"},
+        "get_checkpoint": {"workflow_id": "score", "activity_id": "tune", "checkpoint_id": "how"},
+        "validate_transition": {"workflow_id": "score", "from_activity": "tune", "to_activity": "play"},
+        "get_activities": {},
+        "get_activity": {"activity_id": "start-workflow"},
+        "get_skills": {},
+        "list_skills": {"workflow_id": "score"},
+        "get_skill": {"workflow_id": "score", "skill_id": "listen"},
+        "list_workflow_resources": {"workflow_id": "score"},
+        "get_resource": {"workflow_id": "score", "index": "1"},
+        "list_templates": {"workflow_id": "score"},
+        "discover_resources": {},
+        "health_check": {},
+    },
+}
+CHANGES = {
+    "sessions": {"start_session", "next_activity", "yield_checkpoint", "resume_checkpoint", "respond_checkpoint"},
+    "gates": {"start_session", "next_activity", "respond_checkpoint"},
+    "navigator": {"nav_start"},
+}
 
 
-async def events_of(service: WorkflowService, session: str) -> list[tuple[str, object]]:
-    events = await service.unit.ledger.events(session)
-    return [(str(event.body["name"]), event.body.get("reads")) for event in events if event.type == "tool.called"]
+async def begin(play: Player, settings: Settings, dialect: str, tool: str) -> dict[str, str]:
+    """The argument that names a session in which the tool can be called: open checkpoints refuse some of them."""
+    if dialect == "navigator":
+        state = (await play("nav_start", workflow_id="score")).json["state"]
+        for checkpoint, option in (("encore", "some"), ("cold", "no_")):
+            answer = {"action": "respond_to_checkpoint", "checkpoint_id": checkpoint, "option_id": option}
+            state = (await play("nav_action", state=state, **answer)).json["state"]
+        return {"state": state}
+    if dialect == "gates":
+        token = await play.at("tune", agent_id="one") if tool == "get_skill" else await play.start(agent_id="one")
+        return {"session_token": await answer_all(play, settings, token) if tool == "get_skill" else token}
+    token = await play.at("tune", agent_id="one")
+    if tool == "present_checkpoint":
+        return {"checkpoint_handle": (await play("yield_checkpoint", session_token=token, checkpoint_id="how")).token}
+    return {"session_token": token}
+
+
+async def stored_calls(settings: Settings, tool: str) -> list[Event]:
+    async with await open_ledger(settings.ledger) as ledger:
+        (session,) = (await ledger.sessions(kind="workflow")).items
+        verdict = await verify_session(ledger, session.id)
+        assert verdict.holds, verdict
+        return [event for event in await ledger.events(session.id, types=["tool.called"]) if event.body["name"] == tool]
 
 
 @proves("workflows.quiet-reads")
-async def test_an_agent_that_polls_leaves_one_event_and_a_count(settings: Settings, library: Path) -> None:
+@pytest.mark.parametrize(("dialect", "tool"), [(dialect, tool) for dialect, tools in SESSION_READS.items() for tool in tools])
+async def test_equal_reads_are_one_event_and_a_count_in_every_dialect(
+    settings: Settings, library: Path, dialect: str, tool: str
+) -> None:
+    async with playing(settings, library, dialect=dialect) as play:
+        named = await begin(play, settings, dialect, tool)
+        for _ in range(REPEATS):
+            assert not (await play(tool, **named, **SESSION_READS[dialect][tool])).is_error
+    calls = await stored_calls(settings, tool)
+
+    # The first, and what stands for the others; `nav_action` was called before, too.
+    assert [event.body.get("reads") for event in calls[-2:]] == [None, REPEATS - 1]
+    assert len(calls) == (4 if tool == "nav_action" else 2)
+
+
+@proves("workflows.quiet-reads")
+@pytest.mark.parametrize("dialect", LIBRARY_READS)
+async def test_reads_of_the_library_leave_no_event_at_all(settings: Settings, library: Path, dialect: str) -> None:
+    async with Application(settings, [str(library)]) as app:
+        app.creates_missing_home = True
+        names = {tool["name"] for tool in load_tools(dialect, app).table.describe()}
+    async with playing(settings, library, dialect=dialect) as play:
+        for tool, arguments in LIBRARY_READS[dialect].items():
+            assert not (await play(tool, **arguments)).is_error
+    async with await open_ledger(settings.ledger) as ledger:
+        assert await ledger.wait(after=-1, timeout=0) == 0
+
+    # Every other tool either changes a session, or is read repeatedly in one of these tests.
+    assert names - {"get_template"} == {*LIBRARY_READS[dialect], *SESSION_READS[dialect], *CHANGES[dialect]}
+
+
+@proves("workflows.quiet-reads", "sessions.trace", "gates.trace")
+@pytest.mark.parametrize("dialect", ["sessions", "gates"])
+async def test_the_trace_has_every_read(settings: Settings, library: Path, dialect: str) -> None:
+    async with playing(settings, library, dialect=dialect) as play:
+        token = await play.start(agent_id="one")
+        for _ in range(4):
+            await play("get_workflow", session_token=token)
+        for _ in range(3):
+            await play("get_skills", session_token=token)
+        traces = [(await play("get_trace", session_token=token)).json["events"] for _ in range(2)]
+        await play("get_workflow", session_token=token)
+        later = (await play("get_trace", session_token=token)).json["events"]
+
+    expected = ["start_session", *["get_workflow"] * 4, *["get_skills"] * 3]
+    assert [[call["name"] for call in trace] for trace in traces] == [expected, expected]
+    assert [call["name"] for call in later] == [*expected, "get_workflow"]
+    assert {call["aid"] for call in later} == {"one"}
+    assert len({call["spanId"] for call in later}) == len(later)
+
+
+@proves("sessions.trace-bounded")
+def test_so_many_equal_reads_that_no_reply_holds_them_are_one_entry() -> None:
+    def count(reads: int) -> list[int]:
+        raw = json.dumps({"name": "get_activity", "reads": reads})
+        event = Event(1, "s", 1, "e", "tool.called", "one", 1, raw, None, b"", b"")
+        return [call.get("reads", 1) for call in list_calls(event, Record())]
+
+    assert (count(3), count(MAX_CALLS), count(MAX_CALLS + 1)) == ([1, 1, 1], [1] * MAX_CALLS, [MAX_CALLS + 1])
+
+
+@proves("workflows.quiet-reads")
+async def test_what_differs_is_an_event_of_its_own(settings: Settings, library: Path) -> None:
     async with Application(settings, [str(library)]) as app:
         app.creates_missing_home = True
         service = await app.workflows()
         token = (await service.sessions.start(StartInput("score", "one"))).token
-        for _ in range(5):
-            seen = await service.status(token)
         other = (await service.sessions.start(StartInput("score", "two", token))).token
-        for one in (token, other, token, other):
-            await service.status(one)
-        await service.reads.workflow_skills(token, supporting=False)
+        for called in (token, other, token, other):
+            seen = await service.status(called)
+        token = (await service.moves.move(token, Move("tune"))).token
+        for step in ("hear", None, "hear", None):
+            await service.reads.skill(token, step)
+        for _ in range(2):
+            await service.status(token)
+        await service.moves.move(token, Move("tune"))
 
-        assert await events_of(service, seen.session) == [
-            ("start_session", None),
-            ("get_workflow_status", None),
-            ("start_session", {"get_workflow_status": 4}),
-            ("get_workflow_status", None),
-            ("get_workflow_status", None),
-            ("get_skills", {"get_workflow_status": 2}),
+        assert await count_calls(service, seen.session) == [
+            *(("start_session", 1), ("start_session", 1), ("get_workflow_status", 1), ("get_workflow_status", 1)),
+            *(("get_workflow_status", 1), ("get_workflow_status", 1), ("next_activity", 1)),
+            # The skill of the step and that of the activity are the same: only the first reading changes the session.
+            *(("get_skill", 1), ("get_skill", 1), ("get_skill", 2)),
+            *(("get_workflow_status", 1), ("get_workflow_status", 1), ("next_activity", 1)),
         ]
-        assert (await service.unit.ledger.session(seen.session)).last_seq > seen.record.seq
+
+
+async def count_calls(service: WorkflowService, session: str) -> list[tuple[str, int]]:
+    events = await service.unit.ledger.events(session, types=["tool.called"])
+    return [(str(event.body["name"]), event.body.get("reads", 1)) for event in events]
 
 
 @proves("workflows.quiet-reads")
@@ -59,11 +205,36 @@ async def test_a_repeated_read_sees_what_another_process_has_changed(settings: S
 
 
 @proves("workflows.quiet-reads")
-def test_a_count_is_written_after_a_while_and_sessions_are_bounded() -> None:
-    reads = QuietReads()
+async def test_a_read_with_another_warning_is_recorded(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play:
+        token = await play.at("tune")
+        for _ in range(3):
+            await play("get_resource", session_token=token, resource_id="1")
+        file = library / "score" / "resources" / "01-pitch.md"
+        file.write_text(file.read_text() + "More.\n")
+        warned = [(await play("get_resource", session_token=token, resource_id="1")).warnings for _ in range(3)]
+    calls = await stored_calls(settings, "get_resource")
 
-    assert not reads.count_if_repeated("s", 1, "a", "get_workflow_status", now=LONGEST_MS)
-    assert reads.pop_counts("s") == {}
+    assert all("has changed since this session loaded it" in warnings[-1] for warnings in warned)
+    assert [(event.body.get("reads"), "vw" in event.body) for event in calls] == [
+        *((None, False), (2, False), (None, True), (2, False))
+    ]
+
+
+@proves("workflows.quiet-reads")
+def test_a_count_is_written_after_a_while_and_sessions_are_bounded() -> None:
+    reads, read = QuietReads(), Read("one", "get_activity", "")
+
+    def count(now: int) -> bool:
+        return reads.count_if_repeated("s", 1, read, now=now)
+
+    assert not count(0)
+    reads.note_commit("s", 1, (), read, now=0)
+    assert [count(1), count(LONGEST_MS - 1), count(LONGEST_MS)] == [True, True, False]
+    assert reads.list_repeated("s") == {read: 2}
+    for number in range(MAX_SESSIONS):
+        reads.note_commit(f"s{number}", 1, (), read, now=0)
+    assert reads.list_repeated("s") == {}
 
 
 @proves("workflows.waiting-status")

@@ -337,7 +337,9 @@ class Application:
         keys = self.keys()
         # Fail now: without a key, no token of a session that starts here could be opened again.
         keys.active()
-        return service.WorkflowService(await self._open_ledger(), library, tokens.SessionTokens(keys, now_ms), policy=policy)
+        found = service.WorkflowService(await self._open_ledger(), library, tokens.SessionTokens(keys, now_ms), policy=policy)
+        self._resources.push_async_callback(found.unit.close)
+        return found
 
     async def _open_agents(self, *, host: bool, attended: bool) -> AgentService:
         from fidelio.app.agents import host_agents, open_agents, spawn_worker_if_needed  # noqa: PLC0415  # brings the orchestrator, 40 ms

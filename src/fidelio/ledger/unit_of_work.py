@@ -245,20 +245,20 @@ class UnitOfWork(msgspec.Struct, Generic[R], frozen=True):
             done, *_ = await assignment.commit(change, *linked, settle=decision.settle)
         return CommittedSession(done.session, after, done.events)
 
-    async def record_refusal(self, at: LoadedSession[R], event: NewEvent) -> None:
-        """Record the event of a refused call, also when there are concurrent commits.
+    async def record_refusal(self, at: LoadedSession[R], *events: NewEvent) -> None:
+        """Record the events of a refused call, also when there are concurrent commits.
 
         It is committed with the folded record. If refusals were only appended, every call would have to read all refusals
         since the last successful call again.
         """
         for _ in range(REFUSAL_ATTEMPTS):
             try:
-                await self.commit(at, SessionDecision(None, events=(event,)))
+                await self.commit(at, SessionDecision(None, events=events))
             except SequenceConflict:
                 at = await self.load(at.session.id)
             else:
                 return
-        await self.ledger.append(at.session.id, event)
+        await self.ledger.append(at.session.id, *events)
 
     def _build_linked(self, linked: LinkedChange[R], now: int) -> Change:
         seq = self.records.seq(linked.before)

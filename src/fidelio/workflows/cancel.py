@@ -21,8 +21,9 @@ from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.model import Request
 from fidelio.ledger.paging import all_pages
 from fidelio.ledger.unit_of_work import LinkedChange
+from fidelio.workflows.refusals import refuse_ended
 from fidelio.workflows.tokens import Claims
-from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events, refuse_ended
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
 # The name of the call in the trace, and the outcome of the session in the record of its parent.
 END_SESSION = "end_session"

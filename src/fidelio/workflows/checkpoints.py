@@ -19,20 +19,11 @@ from fidelio.inbox import assurance_of
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
+from fidelio.workflows.refusals import no_activity_error, refusal_error, refuse_ended, refuse_while_waiting
 from fidelio.workflows.requests import apply_request_wording, close_with_answer, render_checkpoint, yield_request
 from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
 from fidelio.workflows.tokens import TokenSubject
-from fidelio.workflows.unit_of_work import (
-    CallResult,
-    WorkflowCall,
-    WorkflowDecision,
-    WorkflowUnit,
-    build_events,
-    no_activity_error,
-    refusal_error,
-    refuse_ended,
-    refuse_while_waiting,
-)
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
 
 class YieldedCheckpoint(msgspec.Struct, frozen=True):
@@ -111,7 +102,7 @@ class CheckpointService:
             subject = TokenSubject(presented.definition.id, reference.request)
             return WorkflowDecision(presented, warnings=definition.warnings, subject=subject, definition=definition)
 
-        return await self._unit.perform("present_checkpoint", token, decide)
+        return await self._unit.perform("present_checkpoint", token, decide, reading=token)
 
     async def read(self, token: str, activity_id: str, checkpoint_id: str) -> CallResult[PresentedCheckpoint]:
         """Show a checkpoint of any activity, without opening a request."""
@@ -130,7 +121,7 @@ class CheckpointService:
                 definition=definition,
             )
 
-        return await self._unit.perform("get_checkpoint", token, decide)
+        return await self._unit.perform("get_checkpoint", token, decide, reading=f"{activity_id}/{checkpoint_id}")
 
     async def _present(
         self, workflow: Workflow, record: Record, checkpoint: Checkpoint, reference: CheckpointReference | None

@@ -17,6 +17,7 @@ from fidelio.engine.transition_events import check_skill
 from fidelio.errors import ComponentNotFound, DefinitionError, Text, UnreadableDefinition
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.loaded_content import ContentReference, Kind, LoadedContent, load_content
+from fidelio.workflows.refusals import Gate, no_activity_error, refuse_while_waiting
 from fidelio.workflows.session_definition import (
     SessionDefinition,
     describe_problem,
@@ -24,15 +25,7 @@ from fidelio.workflows.session_definition import (
     load_definition,
     missing_activity_warnings,
 )
-from fidelio.workflows.unit_of_work import (
-    CallResult,
-    Gate,
-    WorkflowCall,
-    WorkflowDecision,
-    WorkflowUnit,
-    no_activity_error,
-    refuse_while_waiting,
-)
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 if TYPE_CHECKING:
     from fidelio.definitions.models.components import Skill
@@ -106,7 +99,7 @@ class ContentService:
                 definition=definition,
             )
 
-        return await self._unit.perform("get_workflow", token, decide)
+        return await self._unit.perform("get_workflow", token, decide, reading="")
 
     async def activity(self, token: str) -> CallResult[ActivityText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ActivityText]:
@@ -116,7 +109,7 @@ class ContentService:
             text = ActivityText(definition.workflow, activity, definition.activity_text(activity))
             return WorkflowDecision(text, warnings=definition.warnings, definition=definition)
 
-        return await self._unit.perform("get_activity", token, decide)
+        return await self._unit.perform("get_activity", token, decide, reading="")
 
     async def workflow_skills(
         self, token: str, *, supporting: bool, gate: Gate = refuse_while_waiting
@@ -130,7 +123,7 @@ class ContentService:
             names = dict.fromkeys([skills.primary, *(skills.supporting if supporting else ())])
             return await self._load_skills(call, definition, [name for name in names if name])
 
-        return await self._unit.perform("get_skills", token, decide)
+        return await self._unit.perform("get_skills", token, decide, reading="")
 
     async def skill(self, token: str, step_id: str | None, *, gate: Gate = refuse_while_waiting) -> CallResult[SkillText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[SkillText]:
@@ -139,15 +132,17 @@ class ContentService:
             name, owner = _resolve_skill(definition.workflow, call.record, step_id)
             found = await load_content(self._unit, call.record, definition, ContentReference("skill", name, owner))
             event = _loading_event(call, [found], SKILL_LOADED, {"skill": name, "owner": found.loaded.owner})
+            is_known = (call.record.skill, call.record.skill_owner) == (name, found.loaded.owner) and not found.blob
             return WorkflowDecision(
                 SkillText(name, found.loaded),
-                events=(event,),
+                # A skill that is read again right away changes nothing.
+                events=() if is_known else (event,),
                 blobs=_list_blobs([found]),
                 warnings=(*definition.warnings, *found.warnings),
                 definition=definition,
             )
 
-        return await self._unit.perform("get_skill", token, decide)
+        return await self._unit.perform("get_skill", token, decide, reading=step_id or "")
 
     async def resource(self, token: str, reference: str, *, gate: Gate = refuse_while_waiting) -> CallResult[ResourceText]:
         async def decide(call: WorkflowCall) -> WorkflowDecision[ResourceText]:
@@ -171,7 +166,7 @@ class ContentService:
                 ),
             )
 
-        return await self._unit.perform("get_resource", token, decide)
+        return await self._unit.perform("get_resource", token, decide, reading=reference)
 
     def list_resources(self, skill: LoadedDefinition[Skill], workflow: str) -> list[ResourceReference]:
         """List the resources of a skill that exist, with the workflow in `index` where the number alone would be ambiguous."""

@@ -31,20 +31,11 @@ from fidelio.engine.variables import check_required_variables
 from fidelio.errors import DefinitionError, WorkflowRefusal
 from fidelio.ledger.unit_of_work import LinkedChange
 from fidelio.workflows.cancel import find_waiting_parent
+from fidelio.workflows.refusals import refusal_error, refuse_ended, refuse_while_pending, refuse_while_waiting
 from fidelio.workflows.requests import arm_checkpoints
 from fidelio.workflows.session_definition import SessionDefinition, explain_unavailable, find_activity, load_definition
 from fidelio.workflows.tokens import Segment, shorten_claim
-from fidelio.workflows.unit_of_work import (
-    CallResult,
-    WorkflowCall,
-    WorkflowDecision,
-    WorkflowUnit,
-    build_events,
-    refusal_error,
-    refuse_ended,
-    refuse_while_pending,
-    refuse_while_waiting,
-)
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -1,32 +1,50 @@
-"""Aggregate repeated reading calls, so that an agent that polls does not fill the record.
+"""Aggregate repeated reading calls, so that an agent that polls or reads again does not fill the record.
 
-`get_workflow_status` and `get_trace` change nothing and are not in the trace. The first such call of an agent after a change is
-an event like any other. What the agent repeats while nothing has changed is only counted, and the count is in the next event of
-the session: `reads` of `tool.called`. A count is written after five minutes at the latest, so what a crash can lose is bounded.
+A call that only reads names what it reads: `reading` of `WorkflowUnit.perform`. The first such call of an agent after a change
+is an event like any other. Equal calls while nothing changes are only counted; before the next event of the session, a single
+`tool.called` stands for each run of them, with their number as `reads`. It is written after five minutes, when the trace is
+read and when the application ends at the latest, so what a crash can lose is bounded. Equal are calls of one agent, with one
+tool, of the same text, and with the same warnings.
 
 The counts belong to a process, because each process commits its own. They decide nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 
 import msgspec
 
-from fidelio.engine.record import CALLED
-from fidelio.ledger.model import Event
-
-QUIET_TOOLS = frozenset({"get_workflow_status", "get_trace"})
 LONGEST_MS = 5 * 60_000
 MAX_SESSIONS = 1_000
+# Where it is not known which event a commit has led to. No session has it.
+UNKNOWN_SEQ = -1
+# Different reads of a session that are known. More of them are events each.
+MAX_READS = 200
+
+
+class Read(msgspec.Struct, frozen=True):
+    """A reading call, as far as it is compared with others."""
+
+    agent: str
+    tool: str
+    text: str
+    activity: str = ""
+    warnings: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def run(self) -> Read:
+        """What the calls have in common that a single event stands for."""
+        return Read(self.agent, self.tool, "", self.activity, source=self.source)
 
 
 class _Session(msgspec.Struct):
-    """The reads of a session since its last change. `end` is the last event that was a read."""
+    """The reads of a session since its last change. `end` is its last event, which was a read."""
 
     end: int
-    recorded_at: dict[tuple[str, str], int]
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    recorded_at: dict[Read, int] = msgspec.field(default_factory=dict)
+    counts: dict[Read, int] = msgspec.field(default_factory=dict)
 
 
 class QuietReads:
@@ -35,44 +53,50 @@ class QuietReads:
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
 
-    def count_if_repeated(self, session: str, seq: int, agent: str, tool: str, *, now: int) -> bool:
-        """Count a read if this agent has made it since the last change; `seq` is the last event of the session."""
+    @property
+    def sessions(self) -> Collection[str]:
+        """The sessions with reads that are not committed."""
+        return tuple(session for session, known in self._sessions.items() if known.counts)
+
+    def may_repeat(self, session: str, tool: str, text: str) -> bool:
+        """Whether a call may turn out to be a repeated read, for which the session must be loaded from the ledger."""
         known = self._sessions.get(session)
-        if tool not in QUIET_TOOLS or known is None or known.end != seq:
+        return known is not None and any(read.tool == tool and read.text == text for read in known.recorded_at)
+
+    def count_if_repeated(self, session: str, seq: int, read: Read, *, now: int) -> bool:
+        """Count a read that equals a read on record since the last change; `seq` is the last event of the session."""
+        known = self._sessions.get(session)
+        if known is None or known.end != seq or now - known.recorded_at.get(read, -LONGEST_MS) >= LONGEST_MS:
             return False
-        if now - known.recorded_at.get((agent, tool), -LONGEST_MS) >= LONGEST_MS:
-            return False
-        known.counts[tool] = known.counts.get(tool, 0) + 1
+        known.counts[read.run] = known.counts.get(read.run, 0) + 1
         return True
 
-    def pop_counts(self, session: str) -> dict[str, int]:
-        """Return the counts for the next event of the session."""
+    def list_repeated(self, session: str) -> dict[Read, int]:
+        """The repeated reads that are not on record, and how many there are of each."""
         known = self._sessions.get(session)
-        if known is None:
-            return {}
-        counts, known.counts = known.counts, {}
-        return counts
+        return dict(known.counts) if known is not None else {}
 
-    def note_commit(self, session: str, before: int, events: tuple[Event, ...]) -> None:
-        """Note what a call has committed after event `before`: a read, or a change that ends the reads."""
-        if not events:
-            return
-        known = self._sessions.pop(session, None)
-        reads = list(_iter_reads(events))
-        if len(reads) != len(events):
-            return
-        # Counts that another commit has not taken are kept: a call that lost a conflict is carried out again.
-        again = known is not None and known.end == before
-        merged = _Session(before, dict(known.recorded_at) if known is not None and again else {}, known.counts if known else {})
-        for read, time in reads:
-            merged.recorded_at[read] = time
-        merged.end = events[-1].seq
+    def note_commit(self, session: str, seq: int, stored: Collection[Read], read: Read | None, *, now: int) -> None:
+        """Note a commit up to event `seq` with these repeated reads: of `read`, or of a change, which ends the reads."""
+        known = self._sessions.pop(session, None) or _Session(seq)
+        for run in stored:
+            known.counts.pop(run, None)
+        if read is None:
+            # Counts that another process has overtaken are not lost: the next commit writes them.
+            known.recorded_at = {}
+            if not known.counts:
+                return
+        elif len(known.recorded_at) < MAX_READS:
+            known.recorded_at[read] = now
+        known.end = seq
         if len(self._sessions) >= MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
-        self._sessions[session] = merged
+        self._sessions[session] = known
 
-
-def _iter_reads(events: tuple[Event, ...]) -> Iterator[tuple[tuple[str, str], int]]:
-    for event in events:
-        if event.type == CALLED and event.body.get("name") in QUIET_TOOLS and event.body.get("s") == "ok":
-            yield (str(event.body.get("aid", "")), str(event.body["name"])), event.time
+    def note_writing(self, session: str, before: int, seq: int, stored: Collection[Read]) -> None:
+        """Note a commit that has only stored repeated reads. Reads go on if `before` was its last event."""
+        known = self._sessions.get(session)
+        if known is not None:
+            known.end = seq if known.end == before else known.end
+            for read in stored:
+                known.counts.pop(read, None)

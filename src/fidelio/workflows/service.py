@@ -97,7 +97,7 @@ class WorkflowService:
                 return WorkflowDecision(None)
             return WorkflowDecision(definition.workflow, definition=definition)
 
-        return await self.unit.perform("get_workflow_status", token, decide)
+        return await self.unit.perform("get_workflow_status", token, decide, reading="")
 
     async def _wait_for_answer(self, token: str, seconds: float) -> None:
         call = await self.unit.load_claims(self.unit.open_token(token))

@@ -35,17 +35,11 @@ from fidelio.inbox import RequestChange
 from fidelio.ledger.encoding import hash_blob
 from fidelio.ledger.model import NewEvent, NewSession, Session
 from fidelio.ledger.unit_of_work import LinkedChange, SessionDecision, blank_session
+from fidelio.workflows.refusals import cancelled_error
 from fidelio.workflows.requests import checkpoint_request
 from fidelio.workflows.session_definition import load_definition, missing_activity_warnings
 from fidelio.workflows.tokens import CarriedSession, Claims, StateClaims, matches_claim
-from fidelio.workflows.unit_of_work import (
-    CallResult,
-    WorkflowCall,
-    WorkflowDecision,
-    WorkflowUnit,
-    build_events,
-    cancelled_error,
-)
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit, build_events
 
 ORCHESTRATOR = "orchestrator"
 

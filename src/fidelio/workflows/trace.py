@@ -15,8 +15,9 @@ import msgspec
 from fidelio.engine.record import CALLED, Record
 from fidelio.errors import FidelioError, LedgerPutBack, SessionNotFound
 from fidelio.ledger.model import Event, Session
+from fidelio.workflows.refusals import Gate, refuse_while_waiting
 from fidelio.workflows.tokens import Claims, Segment, mask_session_id
-from fidelio.workflows.unit_of_work import CallResult, Gate, WorkflowCall, WorkflowDecision, WorkflowUnit, refuse_while_waiting
+from fidelio.workflows.unit_of_work import CallResult, WorkflowCall, WorkflowDecision, WorkflowUnit
 
 # Calls that only read the trace or the status are left out: they would outnumber the calls that matter.
 READING_TOOLS = frozenset({"get_trace", "get_workflow_status"})
@@ -59,7 +60,9 @@ class TraceService:
             reader = _TraceReader(self._unit, call)
             return WorkflowDecision(await (reader.read_ranges(tokens, after) if tokens else reader.read_session(after)))
 
-        return await self._unit.perform("get_trace", token, decide)
+        # What was counted until now belongs to the trace.
+        await self._unit.write_repeated_reads(self._unit.open_token(token).sid, but=READING_TOOLS)
+        return await self._unit.perform("get_trace", token, decide, reading="")
 
 
 class _TraceReader:
@@ -112,11 +115,14 @@ class _TraceReader:
             if limit <= 0:
                 return after
             events = await self._unit.ledger.events(call.session.id, after=after, types=[CALLED], limit=limit)
-            self._scanned += len(events)
-            self._found += [
-                call_json(event, call.record, foreign=foreign) for event in events if self._is_new_call(event, last)
-            ]
-            after = events[-1].seq if len(events) == limit else last
+            for event in events:
+                calls = list_calls(event, call.record, foreign=foreign) if self._is_new_call(event, last) else []
+                if self._found and len(self._found) + len(calls) > MAX_CALLS:
+                    self._seen.discard(event.id)
+                    return after
+                self._found += calls
+                after, self._scanned = event.seq, self._scanned + 1
+            after = after if len(events) == limit else last
             await asyncio.sleep(0)
         return None
 
@@ -144,6 +150,16 @@ class _TraceReader:
         return False
 
 
+def list_calls(event: Event, record: Record, *, foreign: bool = False) -> list[dict[str, Any]]:
+    """The calls that an event stands for: itself, or as many as equal reads were counted. Very many are a single entry."""
+    call = call_json(event, record, foreign=foreign)
+    count = call.get("reads", 1)
+    if not 1 <= count <= MAX_CALLS:
+        return [call]
+    call.pop("reads", None)
+    return [call, *({**call, "spanId": f"{event.id}.{number}"} for number in range(2, count + 1))]
+
+
 def call_json(event: Event, record: Record, *, foreign: bool = False) -> dict[str, Any]:
     """Render a call for clients. In the trace of a foreign session the session ids are masked."""
     body, render_id = event.body, mask_session_id if foreign else str
@@ -158,7 +174,7 @@ def call_json(event: Event, record: Record, *, foreign: bool = False) -> dict[st
         "act": body.get("act", ""),
         "aid": body.get("aid", ""),
     }
-    call |= {key: body[key] for key in ("err", "vw") if key in body}
+    call |= {key: body[key] for key in ("err", "vw", "reads") if key in body}
     if record.parent is not None:
         call["psid"] = render_id(record.parent.session)
     return {**call, "foreign": True} if foreign else call

@@ -7,33 +7,32 @@ of this process on the same session run one after the other), the gate that refu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from fidelio.definitions.library import Library
-from fidelio.engine import phrases
 from fidelio.engine.answers import AnswerContext
 from fidelio.engine.record import CALLED, EventDraft, Fidelity, Record
-from fidelio.engine.state import Problem, Refusal, build_refusal, list_warnings
+from fidelio.engine.state import Problem, build_refusal, list_warnings
 from fidelio.engine.variables import check_report, check_size, draft_report
 from fidelio.errors import (
     BadToken,
-    Command,
     FidelioError,
-    Hint,
     PersonNeeded,
+    SequenceConflict,
     SessionNotFound,
     Text,
-    WorkflowRefusal,
 )
 from fidelio.ids import is_short_handle, parse_short_token
 from fidelio.ledger.model import Event, NewEvent, Session
 from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
-from fidelio.workflows.quiet_reads import QUIET_TOOLS, QuietReads
+from fidelio.workflows.quiet_reads import UNKNOWN_SEQ, QuietReads, Read
 from fidelio.workflows.records import complete_claims, require_other_origin
+from fidelio.workflows.refusals import refusal_error
 from fidelio.workflows.tokens import Claims, SessionTokens, ShortClaims, StateClaims, TokenSubject
 
 if TYPE_CHECKING:
@@ -204,8 +203,12 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         decide: Callable[[WorkflowCall], Awaitable[WorkflowDecision[T]]],
         *,
         agent: str | None = None,
+        reading: str | None = None,
     ) -> CallResult[T]:
-        """Carry out a call; for `agent` see `load_claims`. `token` may also be its claims."""
+        """Carry out a call; for `agent` see `load_claims`. `token` may also be its claims.
+
+        `reading`: the call only reads, and this names what; see `quiet_reads`.
+        """
         began = self.clock()
         claims = self.open_token(token) if isinstance(token, str) else token
 
@@ -213,7 +216,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             return await self.load_claims(claims, agent=agent)
 
         async def commit(call: WorkflowCall, decision: WorkflowDecision[T]) -> CallResult[T]:
-            return await self.commit_call(tool, call, decision, began)
+            return await self.commit_call(tool, call, decision, began, reading=reading)
 
         async def refuse(call: WorkflowCall, error: FidelioError) -> None:
             # A call that needs a person is recorded by the code that elicits the answer; recording it here would count it
@@ -225,27 +228,55 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         try:
             entry = self.cache.pop(claims.sid, None)
             # A repeated read commits nothing, which would show that the entry is outdated.
-            if entry is not None and (entry.session.last_seq < claims.seq or tool in QUIET_TOOLS):
+            may_repeat = reading is not None and self.reads.may_repeat(claims.sid, tool, reading)
+            if entry is not None and (entry.session.last_seq < claims.seq or may_repeat):
                 entry = None
             cached = await self._build_call(entry.session, entry.record, claims, agent) if entry is not None else None
             return await self.run(load, decide, commit, cached=cached, refuse=refuse)
         finally:
             self.locks.release(claims.sid)
 
-    async def commit_call(self, tool: str, call: WorkflowCall, decision: WorkflowDecision[T], began: int) -> CallResult[T]:
+    async def commit_call(
+        self, tool: str, call: WorkflowCall, decision: WorkflowDecision[T], began: int, *, reading: str | None = None
+    ) -> CallResult[T]:
         """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
-        whole, seq = decision, call.session.last_seq
-        if not decision.events and self.reads.count_if_repeated(call.id, seq, call.agent, tool, now=self.clock()):
+        read = _describe_read(tool, call, decision, reading) if reading is not None else None
+        seq, now = call.session.last_seq, self.clock()
+        if read is not None and not decision.events and self.reads.count_if_repeated(call.id, seq, read, now=now):
             return self._build_result(call, LoadedSession(call.session, call.record), decision, ())
+        repeated = self.reads.list_repeated(call.id)
+        events = [*draft_repeated_reads(repeated), *decision.events]
         if not decision.unfinished:
             call_event = self.build_call_event(
                 tool, call, began, warnings=decision.warnings, closes=decision.closes, definition=decision.definition
             )
-            whole = msgspec.structs.replace(decision, events=(*decision.events, call_event))
-        done = await self.commit(call, whole)
-        self.reads.note_commit(done.id, seq, done.events)
+            events.append(call_event)
+        done = await self.commit(call, msgspec.structs.replace(decision, events=tuple(events)))
+        self.reads.note_commit(done.id, done.session.last_seq, repeated, read, now=now)
         self._cache_session(done)
         return self._build_result(call, done, decision, done.events)
+
+    async def write_repeated_reads(self, session: str, *, but: Collection[str] = ()) -> None:
+        """Commit the repeated reads of a session, except those with the tools `but`, and go on counting."""
+        await self.locks.acquire(session)
+        try:
+            repeated = {read: count for read, count in self.reads.list_repeated(session).items() if read.tool not in but}
+            if not repeated:
+                return
+            self.cache.pop(session, None)
+            at = await self.load(session)
+            # After a conflict they stay counted, and the next commit writes them.
+            with suppress(SequenceConflict):
+                done = await self.commit(at, SessionDecision(None, events=draft_repeated_reads(repeated)))
+                self.reads.note_writing(session, at.session.last_seq, done.session.last_seq, repeated)
+        finally:
+            self.locks.release(session)
+
+    async def close(self) -> None:
+        """Commit the repeated reads of all sessions, as far as that is possible."""
+        for session in self.reads.sessions:
+            with suppress(FidelioError):
+                await self.write_repeated_reads(session)
 
     def _build_result(
         self, call: WorkflowCall, done: LoadedSession[Record], decision: WorkflowDecision[T], events: tuple[Event, ...]
@@ -287,8 +318,6 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             body["err"] = error
         if warnings:
             body["vw"] = [str(warning) for warning in warnings]
-        if counts := self.reads.pop_counts(call.id):
-            body["reads"] = counts
         if closes:
             body["closes"] = True
         if definition is not None and definition.warnings:
@@ -310,89 +339,35 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
 
     async def _append_refusal(self, tool: str, call: WorkflowCall, error: FidelioError, began: int) -> None:
         self.cache.pop(call.id, None)
-        await self.record_refusal(call, self.build_call_event(tool, call, began, error=error.reason or error.code))
+        repeated = self.reads.list_repeated(call.id)
+        event = self.build_call_event(tool, call, began, error=error.reason or error.code)
+        await self.record_refusal(call, *draft_repeated_reads(repeated), event)
+        self.reads.note_commit(call.id, UNKNOWN_SEQ, repeated, None, now=self.clock())
 
 
-# Called with the record and a phrase for the action of the caller; raises if the action has to wait.
-Gate = Callable[[Record, str], None]
-# The reason code of a call that was refused because a request is open.
-UNRESOLVED = "checkpoint.unresolved"
-
-
-def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> None:
-    """Refuse a call while a checkpoint that was yielded or armed waits for an answer."""
-    waiting = record.waiting
-    if waiting is None:
-        return
-    handle = "" if record.open is not None else "yield_checkpoint gives its handle. "
-    how = remedy or "Resolve it with respond_checkpoint; then call resume_checkpoint."
-    person = Hint(person_remedy(waiting.request), " Then call resume_checkpoint.")
-    also = Hint(f"{handle}{how} A person can also answer it: ", answer_command(waiting.request), ".")
-    raise WorkflowRefusal(
-        f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
-        remedy=person if waiting.person else also,
-        reason=UNRESOLVED,
-    )
-
-
-def answer_command(request: str) -> Command:
-    return Command("answer", request, "OPTION")
-
-
-def person_remedy(request: str) -> Hint:
-    """The remedy where an answer of the model is not accepted."""
-    return Hint(
-        "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
-        "answers with: ",
-        answer_command(request),
-        ".",
-    )
-
-
-def refuse_while_pending(record: Record, action: str) -> None:
-    """Refuse a call while any checkpoint of the activity waits for an answer, and list all of them."""
-    waiting = record.waiting
-    if waiting is None:
-        return
-    person = next((request for request in record.pending if request.person), None)
-    also = Hint("A person can also answer: ", answer_command(waiting.request), ".")
-    who = Hint(f"'{person.checkpoint}': ", person_remedy(person.request)) if person is not None else also
-    call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
-    raise WorkflowRefusal(
-        phrases.unresolved_checkpoints(action, waiting.activity, (request.checkpoint for request in record.pending)),
-        remedy=Hint(
-            f"Answer each of them: {call}; get_checkpoint shows the options. A conditional one that does not apply is "
-            "dismissed with condition_not_met. ",
-            who,
-        ),
-        reason=UNRESOLVED,
-    )
-
-
-def refuse_ended(record: Record) -> None:
-    """Refuse a change of a session that has ended."""
-    if record.status == "completed":
-        raise WorkflowRefusal(
-            "This session is completed.", remedy="Start a new one with start_session.", reason="session.completed"
+def draft_repeated_reads(repeated: Mapping[Read, int]) -> tuple[NewEvent, ...]:
+    """Draft the events that stand for runs of equal reads."""
+    return tuple(
+        NewEvent(
+            type=CALLED,
+            body={
+                "name": read.tool,
+                "ms": 0,
+                "s": "ok",
+                "act": read.activity,
+                "aid": read.agent,
+                "reads": count,
+                **({"source": read.source} if read.source else {}),
+            },
+            actor=read.agent,
         )
-    if record.ended:
-        raise cancelled_error()
-
-
-def cancelled_error() -> WorkflowRefusal:
-    return WorkflowRefusal(
-        "A person has ended this session.", remedy="Stop here, and ask what to do next.", reason="session.cancelled"
+        for read, count in repeated.items()
     )
 
 
-def allow_always(_record: Record, _action: str) -> None:
-    """A gate for reads that are allowed while requests are open."""
-
-
-def no_activity_error(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
-    return WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy=remedy, reason="activity.none")
-
-
-def refusal_error(refusal: Refusal) -> WorkflowRefusal:
-    """Turn a refusal of the engine into an error."""
-    return WorkflowRefusal(refusal.sentence, remedy=refusal.remedy, reason=refusal.code)
+def _describe_read(tool: str, call: WorkflowCall, decision: WorkflowDecision[Any], text: str) -> Read:
+    definition = decision.definition
+    drift = definition.warnings if definition is not None else ()
+    source = definition.source if definition is not None and drift else ""
+    warnings = tuple(map(str, (*decision.warnings, *drift)))
+    return Read(call.agent, tool, text, call.record.activity, warnings, source)

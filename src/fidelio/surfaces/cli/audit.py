@@ -63,7 +63,8 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
         status = _STATES.get(call["s"], "ok")
         activity = f" in {quote_name(call['act'])}" if call["act"] else ""
         who, what = quote_name(call["aid"]), quote_name(call["name"])
-        print_line(f"{format_local(call['time'])}  {pad(who, 12)}  {what}{activity}: {status}, {int(call['ms'])} ms")
+        how = f"read again {int(call['reads'])} times" if "reads" in call else f"{status}, {int(call['ms'])} ms"
+        print_line(f"{format_local(call['time'])}  {pad(who, 12)}  {what}{activity}: {how}")
         for note in [*([call["err"]] if "err" in call else []), *call.get("vw", [])]:
             print_quote(note, "    ")
 

@@ -34,10 +34,11 @@ from fidelio.ids import new_session_id
 from fidelio.inbox import NewRequest
 from fidelio.ledger.paging import all_events
 from fidelio.ledger.unit_of_work import LinkedChange
+from fidelio.workflows.refusals import refusal_error
 from fidelio.workflows.requests import yield_request
 from fidelio.workflows.session_definition import describe_problem
 from fidelio.workflows.start import SessionStart, StartService, build_new_call
-from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, build_events, refusal_error
+from fidelio.workflows.unit_of_work import WorkflowCall, WorkflowUnit, build_events
 
 # Workflows that trigger each other at their start would otherwise start sessions without end.
 MAX_CHILD_DEPTH = 8

@@ -134,7 +134,7 @@ class NavigatorService:
         async def decide(_: WorkflowCall, definition: SessionDefinition) -> WorkflowDecision[_CallOutcome]:
             return WorkflowDecision(_CallOutcome(definition), warnings=definition.warnings)
 
-        return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide))
+        return await self._build_reply(await self._perform(tool, self._unit.open_token(token), decide, reading=""))
 
     async def read(self, token: str, reference: str, variables: Mapping[str, Any]) -> NavigatorReply:
         """Read a resource if that is possible now, and record the variables that the agent reports with the call."""
@@ -152,7 +152,8 @@ class NavigatorService:
             report = await self._report_variables(call, outcome, variables, warnings)
             return replace(report, events=(*loading.events, *report.events), blobs=loading.blobs)
 
-        return await self._build_reply(await self._perform("nav_action", self._unit.open_token(token), decide))
+        claims, reading = self._unit.open_token(token), None if variables else reference
+        return await self._build_reply(await self._perform("nav_action", claims, decide, reading=reading))
 
     async def _report_variables(
         self, call: WorkflowCall, outcome: _CallOutcome, variables: Mapping[str, Any], warnings: tuple[Text, ...]
@@ -316,6 +317,7 @@ class NavigatorService:
         decide: Callable[[WorkflowCall, SessionDefinition], Awaitable[WorkflowDecision[_CallOutcome]]],
         *,
         target: str = "",
+        reading: str | None = None,
     ) -> CallResult[_CallOutcome]:
         """Carry out a call in the session that the agent is in; `target` is the activity that the call enters, if any."""
 
@@ -326,7 +328,7 @@ class NavigatorService:
 
         for _ in range(MAX_WAITING_SESSIONS):
             try:
-                return await self._unit.perform(tool, claims, decide_with_definition)
+                return await self._unit.perform(tool, claims, decide_with_definition, reading=reading)
             except _OtherSession as other:
                 claims = Claims(sid=other.session, aid=other.agent)
         raise circular_wait_error()

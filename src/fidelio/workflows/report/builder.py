@@ -376,7 +376,7 @@ def _on_called(builder: _Builder, event: FoldableEvent) -> None:
     if body["aid"] and body["aid"] not in report.agents and body["name"] != END_SESSION:
         report.agents.append(body["aid"])
     report.drift += [sentence for sentence in body.get("drift", ()) if sentence not in report.drift]
-    report.snapshot_calls += body.get("source") == "snapshot"
+    report.snapshot_calls += body.get("reads", 1) if body.get("source") == "snapshot" else 0
     if body["s"] == "error":
         report.refused.append(RefusedCall(event.time, body["name"], body["aid"], body.get("err", "")))
 

@@ -55,8 +55,9 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import PresentedCheckpoint, ResolvedCheckpoint
 from fidelio.workflows.content import SUMMARY_WITH_ROLES, ContentService, SkillText, summarize_workflow
+from fidelio.workflows.refusals import allow_always, refuse_while_pending
 from fidelio.workflows.start import StartInput
-from fidelio.workflows.unit_of_work import CallResult, allow_always, refuse_while_pending
+from fidelio.workflows.unit_of_work import CallResult
 
 # More than the definitions of all workflows that a server runs at a time.
 MAX_CACHED_DEFINITIONS = 512

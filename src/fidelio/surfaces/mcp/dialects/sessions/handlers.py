@@ -56,8 +56,9 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
 from fidelio.workflows.content import SUMMARY, SkillText, WorkflowText, summarize_workflow
+from fidelio.workflows.refusals import answer_command, person_remedy
 from fidelio.workflows.start import StartInput
-from fidelio.workflows.unit_of_work import CallResult, answer_command, person_remedy
+from fidelio.workflows.unit_of_work import CallResult
 
 MISSING_HANDLE = "Either checkpoint_handle or session_token must be provided."
 
