@@ -74,15 +74,17 @@ async def test_the_workflow_is_read_as_skill_separator_and_summary(play: Player)
     assert workflow["initialActivity"] == "tune"
     assert [activity["id"] for activity in workflow["activities"]] == ["tune", "play", "bow"]
     assert workflow["rules"] == ["Play what is written."]
-    assert list(workflow)[:5] == ["id", "version", "title", "description", "rules"]
 
 
 @proves("sessions.read")
-async def test_what_a_workflow_does_not_have_is_null_in_its_summary(opens: Opens) -> None:
+async def test_what_a_workflow_does_not_have_is_null_in_its_summary(opens: Opens, library: Path) -> None:
+    file = library / "solo.yaml"
+    file.write_text(file.read_text().replace("name: Alone", f"name: Alone, description: {'It is long. ' * 20}"))
     async with opens() as play:
         summary = decode((await play("get_workflow", session_token=await play.start("solo"))).text)
 
     assert isinstance(summary, dict)
+    assert list(summary)[:5] == ["id", "version", "title", "description", "rules"]
     assert (summary["description"], summary["rules"]) == (None, [])
 
 

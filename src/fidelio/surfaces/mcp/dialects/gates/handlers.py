@@ -179,8 +179,10 @@ class GatesDialect(Dialect):
         if digest := find_repeated(context, outcome, arguments, name, text):
             reply = {"id": workflow.id, "version": workflow.version, **repeated_json(digest), **token}
             return render_document(context, reply, outcome)
-        if arguments.summary:
-            return render_document(context, {**summarize_workflow(workflow, SUMMARY_WITH_ROLES), **token}, outcome)
+        summary = summarize_workflow(workflow, SUMMARY_WITH_ROLES)
+        # A definition of a few lines is shorter than its summary, which names what is missing.
+        if arguments.summary and len(_encode_json(summary)) < len(text):
+            return render_document(context, {**summary, **token}, outcome)
         return self._render_definition(context, workflow, token, outcome)
 
     async def next_activity(self, arguments: NextActivity, context: CallContext) -> Done:

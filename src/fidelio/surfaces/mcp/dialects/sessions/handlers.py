@@ -6,6 +6,7 @@ Handlers translate arguments into calls of the service. Small replies are JSON, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -122,8 +123,18 @@ def _encode_list(entries: Sequence[WorkflowSummary]) -> str:
     return encode_toon([{**body, "tags": list(entry.tags)} for body, entry in described])
 
 
-def _encode_summary(workflow: Workflow) -> str:
-    return encode_toon(summarize_workflow(workflow, SUMMARY))
+def encode_summary(workflow: Workflow, *, source: str) -> str:
+    """The summary of a workflow if it is shorter than its file; else the file, with a list of activities that it does not have.
+
+    Files of a few lines are shorter, because a summary names what is missing and lists the activities of other files.
+    """
+    summary = summarize_workflow(workflow, SUMMARY)
+    text = encode_toon(summary)
+    if len(text) < len(source):
+        return text
+    if "\nactivities[" in source:
+        return source
+    return min(text, f"{source.rstrip()}\n{encode_toon({'activities': summary['activities']})}", key=len)
 
 
 class SessionsDialect(Dialect):
@@ -194,7 +205,7 @@ class SessionsDialect(Dialect):
 
     def _render_workflow(self, arguments: GetWorkflow, context: CallContext, outcome: CallResult[WorkflowText]) -> str:
         workflow, source = outcome.result.workflow, outcome.result.source
-        text = self.texts.get_or_encode(workflow, _encode_summary) if arguments.summary else source
+        text = self.texts.get_or_encode(workflow, partial(encode_summary, source=source)) if arguments.summary else source
         name = "workflow summary" if arguments.summary else "workflow"
         if digest := find_repeated(context, outcome, arguments, name, text):
             text = encode_toon({"id": workflow.id, "version": workflow.version, "digest": digest, "unchanged": UNCHANGED})
