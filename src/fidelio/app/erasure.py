@@ -21,7 +21,8 @@ from fidelio.ledger.model import Document, Event, Request, Session
 from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.redaction import find_request_events
 
-_ENDED = {
+# The states in which a session can be deleted.
+DELETABLE = {
     "workflow": frozenset({"completed", "cancelled"}),
     "agent": frozenset({"succeeded", "failed", "stopped", "lost"}),
     # Its sandbox is stopped and its requests are withdrawn by the deletion.
@@ -61,7 +62,7 @@ async def plan_deletion(ledger: Ledger, session: Session) -> list[Session]:
         )
     found = [session, *[child async for child in _iter_descendants(ledger, session.id)]]
     found += [worker async for worker in _iter_workers(ledger, found)]
-    if unfinished := [each for each in found if each.status not in _ENDED.get(each.kind, ())]:
+    if unfinished := [each for each in found if each.status not in DELETABLE.get(each.kind, ())]:
         raise _refuse_unfinished(session, unfinished)
     return found
 

@@ -24,6 +24,7 @@ from fidelio.inbox import PROVEN
 from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
+from fidelio.ledger.long_text import load_text
 from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.postgres import hide_password
@@ -119,6 +120,10 @@ class Records:
     ) -> tuple[Event, ...]:
         """Read a page of events in their order."""
         return await self._ledger.events(session, after=after, types=types, limit=limit)
+
+    async def load_text(self, reference: dict[str, Any]) -> str:
+        """Load a text that an event refers to because it is long; empty if it was erased."""
+        return await load_text(self._ledger, reference)
 
     async def all_events(self, session: str, *, types: Sequence[str] = ()) -> AsyncIterator[Event]:
         """Iterate over all events of a session, page by page."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from fidelio.app.application import Application
+from fidelio.definitions.models import Workflow
+from fidelio.ledger.model import Session
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.settings import load_settings
+from fidelio.surfaces.web.inputs import make_field, read_inputs
+from fidelio.surfaces.web.session_views import SessionView
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
 
@@ -50,6 +59,60 @@ async def test_an_agent_of_a_blueprint_is_started_on_the_page(site: Site) -> Non
         page = (await client.get(f"/sessions/{session}")).text
 
     assert "succeeded" in page
+    # The task and what the agent said are in the time line, as the agent host stores them.
+    assert page.count("Say hello.") >= 2
+
+
+@proves("web.agents")
+async def test_an_agent_whose_run_has_ended_is_resumed_with_a_message(site: Site) -> None:
+    async with site.visit() as client:
+        shown = await post(client, "/agents", kind="blueprint", agent="echo", name="again", message="Say hello.")
+        session = shown.url.path.rpartition("/")[2]
+        await wait_for(site, session, "run.succeeded")
+        page = (await client.get(f"/sessions/{session}")).text
+        resumed = await post(client, f"/sessions/{session}/act", act="resume", message="Say goodbye.")
+        await wait_for(site, session, "run.succeeded", 2)
+        after = (await client.get(f"/sessions/{session}")).text
+
+    assert 'name="act" value="resume"' in page
+    assert 'value="stop"' not in page
+    assert "It goes on with your message." in resumed.text
+    assert "Say goodbye." in after
+    assert "2, the last succeeded" in after
+
+
+@proves("web.agents")
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [
+        ("running", {"stop", "send"}),
+        ("waiting", {"stop", "send"}),
+        ("failed", {"resume", "delete"}),
+        ("stopped", {"resume", "delete"}),
+        ("lost", {"resume", "delete"}),
+    ],
+)
+def test_only_what_can_be_done_is_offered(status: str, offered: set[str]) -> None:
+    view = SessionView(make_session(status))
+
+    found = {view.message_act, "stop" if view.can_stop else "", "delete" if view.can_delete else ""} - {""}
+    assert found == offered
+
+
+def make_session(status: str) -> Session:
+    empty = dict.fromkeys(Session.__struct_fields__, "")
+    return Session(**{**empty, "kind": "agent", "name": "one", "status": status, "raw": '{"blueprint": "writer"}'})  # type: ignore[arg-type]  # of no table
+
+
+@proves("web.agents")
+async def test_a_form_that_is_refused_keeps_what_was_typed(site: Site) -> None:
+    async with site.visit() as client:
+        page = await post(client, "/agents", kind="blueprint", agent="echo", name="no way", message="A long task.")
+
+    assert page.status_code == 400
+    assert 'role="alert"' in page.text
+    assert ">A long task.</textarea>" in page.text
+    assert '<option value="echo" selected>' in page.text
 
 
 @proves("web.agents")
@@ -88,10 +151,11 @@ async def test_a_session_is_ended_and_then_deleted_after_a_question(site: Site, 
         await post(client, f"/sessions/{agent.session}/act", act="stop")
         ended = (await (await site.application.records()).find(agent.session)).status
         confirm = await client.get(f"/sessions/{agent.session}/delete")
-        await post(client, f"/sessions/{agent.session}/act", act="delete")
+        deleted = await post(client, f"/sessions/{agent.session}/act", act="delete")
         proof = await client.get(f"/sessions/{agent.session}/proof")
 
     assert ended == "cancelled"
+    assert "The session was deleted." in deleted.text
     assert "Delete this session for good?" in confirm.text
     assert "The record holds" in proof.text
     assert (await (await site.application.inbox()).list_requests()).items == ()
@@ -107,6 +171,69 @@ async def test_a_workflow_is_run_from_its_form_until_it_asks(site: Site) -> None
 
     assert 'name="input-project_name"' in form
     assert (await (await site.application.records()).find(session)).kind == "workflow"
+
+
+WORKFLOW = """id: typed
+version: 1.0.0
+title: Variables of every type
+initialActivity: first
+variables:
+  - {name: topic, type: string, required: true, description: What it is about.}
+  - {name: count, type: number, defaultValue: 3}
+  - {name: fast, type: boolean, defaultValue: false}
+  - {name: files, type: array}
+activities:
+  - id: first
+    version: 1.0.0
+    name: First
+"""
+
+
+@pytest.fixture
+async def typed(tmp_path: Path) -> AsyncIterator[Workflow]:
+    (tmp_path / "workflows").mkdir()
+    (tmp_path / "workflows" / "typed.yaml").write_text(WORKFLOW)
+    async with Application(load_settings(str(tmp_path / "other"), environ={}), [str(tmp_path / "workflows")]) as application:
+        yield (await application.library()).workflow("typed")
+
+
+@proves("web.run")
+async def test_a_variable_is_read_as_its_type_and_an_error_names_its_field(typed: Workflow) -> None:
+    def read(**fields: str) -> tuple[dict[str, Any], dict[str, str]]:
+        return read_inputs(typed, {f"input-{name}": text for name, text in fields.items()})
+
+    assert read(topic="7", count="2.5", fast="true", files='["a"]') == (
+        {"topic": "7", "count": 2.5, "fast": True, "files": ["a"]},
+        {},
+    )
+    assert set(read(count="many", files="{}")[1]) == {"topic", "count", "files"}
+    assert read(topic="  ")[1].keys() == {"topic"}
+
+
+@proves("web.run")
+async def test_the_form_has_a_field_for_each_type_with_what_was_typed(typed: Workflow) -> None:
+    typed_before, problems = {"input-count": "many", "input-fast": "true"}, {"count": "count is declared as number"}
+    fields = {variable.name: make_field(variable, typed_before, problems) for variable in typed.variables}
+
+    assert (fields["topic"].is_required, fields["count"].is_required) == (True, False)
+    assert (fields["count"].value, fields["count"].default, fields["count"].problem) == ("many", "3", problems["count"])
+    assert (fields["fast"].choices, fields["fast"].value, fields["fast"].default) == (("true", "false"), "true", "false")
+    assert "JSON" in fields["files"].hint
+
+
+@proves("web.run")
+async def test_a_run_that_cannot_begin_shows_why_at_its_field_and_keeps_the_form(site: Site) -> None:
+    async with site.visit() as client:
+        page = await post(client, "/workflows/work-package", **{"input-open_findings": "many", "input-work_slug": "kept"})
+        elsewhere = await post(client, "/workflows/hello", project="/nowhere/at/all", agent="echo")
+
+    assert page.status_code == 400
+    assert '<details class="card" id="run" open>' in page.text
+    assert "open_findings is declared as number" in page.text
+    assert "The workflow cannot begin without it." in page.text
+    assert 'value="kept"' in page.text
+    assert (elsewhere.status_code, "/nowhere/at/all" in elsewhere.text, 'role="alert"' in elsewhere.text) == (400, True, True)
+    assert (await (await site.application.records()).sessions(kind="workflow")).items == ()
 
 
 @proves("web.search")

@@ -11,7 +11,7 @@ from fidelio import __version__
 from fidelio.app.application import Application
 from fidelio.ledger.model import Change, NewEvent, NewSession, SessionKind
 from fidelio.settings import load_settings
-from fidelio.surfaces.web.workflows import _read_sources
+from fidelio.surfaces.web.workflows import _count_findings, _find_all, _read_sources
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent
 
@@ -48,6 +48,22 @@ async def test_a_finding_is_beside_the_line_that_it_belongs_to(tmp_path: Path) -
     assert any("nowhere" in sentence for sentences in found.values() for sentence in sentences)
     assert set(found) <= {line.strip() for line in WORKFLOW.splitlines()}
     assert all(line.number == number for number, line in enumerate(file.lines, 1))
+
+
+@proves("web.lint")
+async def test_the_library_counts_the_findings_of_each_workflow(tmp_path: Path) -> None:
+    directory = tmp_path / "workflows"
+    directory.mkdir()
+    (directory / "broken-links.yaml").write_text(WORKFLOW)
+    (directory / "links.yaml").write_text(WORKFLOW.replace("broken-links", "links").replace("nowhere", "__terminal__"))
+    async with Application(load_settings(str(tmp_path / "home"), environ={}), [str(directory)]) as application:
+        library = await application.library()
+        counted = {entry.id: _count_findings(library, entry, _find_all(library)) for entry in library.list()}
+        (directory / "broken-links.yaml").write_text(WORKFLOW.replace("nowhere", "__terminal__"))
+        left = _find_all(library)
+
+    assert counted["broken-links"].errors > counted["links"].errors == 0
+    assert not any(finding.severity == "error" for finding in left)
 
 
 @proves("web.lint")

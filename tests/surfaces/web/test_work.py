@@ -7,23 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Session
 from fidelio.runtime.agents.files import DEFAULT, resolve_agent
 from fidelio.runtime.bootstrap.files import render_text
 from fidelio.runtime.resources.memory_file import MEMORY_FILES, write_section
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.service import NewAgentSession
-from fidelio.surfaces.web.charts import draw_states, draw_usage, list_samples, list_segments
-from fidelio.surfaces.web.timeline import list_entries
+from fidelio.surfaces.web.timeline import fold_minor, list_entries
 from fidelio.surfaces.web.work import split_files
 from tests.support import proves
 from tests.surfaces.web.conftest import Site
-
-MINUTE = 60_000
 
 
 async def put(site: Site, session: str, *events: NewEvent, parent: str | None = None, **record: Any) -> Session:
@@ -64,47 +61,6 @@ async def test_sessions_are_listed_below_the_session_that_started_them(site: Sit
     assert rows == sorted(rows)
 
 
-@proves("web.lanes")
-async def test_the_width_of_a_lane_is_duration_and_its_class_the_state(site: Site) -> None:
-    session = await put(
-        site,
-        "s_lane00000001",
-        NewEvent(type="run.starting", body={}, time=10 * MINUTE),
-        NewEvent(type="run.waiting", body={}, time=20 * MINUTE),
-        NewEvent(type="run.going-on", body={}, time=50 * MINUTE),
-        NewEvent(type="run.succeeded", body={}, time=60 * MINUTE),
-    )
-    session = msgspec.structs.replace(session, created_at=10 * MINUTE)
-    segments = list_segments(session, await load_events(site, session.id), 80 * MINUTE)
-
-    assert [(part.state, (part.end - part.start) // MINUTE) for part in segments] == [
-        ("working", 10),
-        ("waiting", 30),
-        ("working", 10),
-        ("idle", 20),
-    ]
-    drawn = str(draw_states([("lane", segments)]))
-    assert drawn.count("<rect") == 4
-    assert 'class="waiting" x="102.86" y="4" width="308.57"' in drawn
-    assert "lane00000001" in await read(site, "/sessions/lanes")
-
-
-@proves("web.usage")
-async def test_usage_over_time_is_drawn_from_what_agents_report(site: Site) -> None:
-    def used(tokens: int, time: int) -> NewEvent:
-        usage = {"turns": 1, "input_tokens": tokens, "output_tokens": 0, "cost_usd": tokens / 1000}
-        return NewEvent(type="run.used", body={"usage": usage}, time=time)
-
-    session = await put(site, "s_usage0000001", used(100, MINUTE), used(400, 2 * MINUTE), used(500, 3 * MINUTE))
-    samples = list_samples(await load_events(site, session.id))
-    drawn = str(draw_usage(samples))
-
-    assert [sample.tokens for sample in samples] == [100, 400, 500]
-    assert '<polyline class="tokens" points="0.0,96.0 360.0,24.0 720.0,0.0"' in drawn
-    assert "500 tokens and 0.5000 US dollars after 120 seconds" in drawn
-    assert "Usage over time" in await read(site, f"/sessions/{session.id}")
-
-
 @proves("web.transcript")
 async def test_the_result_of_a_tool_is_folded_under_its_call(site: Site) -> None:
     session = await put(
@@ -132,6 +88,37 @@ async def test_the_result_of_a_tool_is_folded_under_its_call(site: Site) -> None
     assert "no result yet" in page.partition('<details id="d3">')[2].partition("</details>")[0]
 
 
+@proves("web.transcript")
+async def test_a_long_text_is_shown_from_its_beginning_with_a_link_to_all_of_it(site: Site) -> None:
+    stored = store_text("word " * 2_000 + "the end")
+    body = {"call": "c1", "tool": "Read", "arguments": store_text('{"file_path": "a.txt", "limit": 2}').body}
+    ledger = (await site.application.records())._ledger
+    session = await put(site, "s_words0000001", NewEvent(type="agent.called", body=body, actor="agent"))
+    event = NewEvent(type="agent.said", body={"said": stored.body}, actor="agent", blobs=stored.digests)
+    await ledger.commit(Change(session=session.id, events=(event,), blobs=stored.blobs))
+    page, whole = await read(site, f"/sessions/{session.id}"), await read(site, f"/sessions/{session.id}/events/2")
+
+    assert "file_path: a.txt limit: 2" in page
+    assert "word word" in page
+    assert "the end" not in page
+    assert f'<a href="/sessions/{session.id}/events/2">Read all of it</a>' in page
+    assert "the end" in whole
+
+
+@proves("web.transcript")
+async def test_minor_events_in_a_row_are_one_line_until_it_is_opened(site: Site) -> None:
+    minor = (NewEvent(type="span.started", body={}, actor="agent"), NewEvent(type="run.used", body={}, actor="agent"))
+    session = await put(site, "s_minor0000001", said("before"), *minor, said("after"))
+    rows = fold_minor(list_entries(await load_events(site, session.id)))
+    page = await read(site, f"/sessions/{session.id}")
+
+    assert [row.seq for row in rows] == [4, 2, 1]
+    folded = page.partition('<details id="m2">')[2].partition("</details>")[0]
+    assert "2 smaller events" in folded
+    assert 'id="e2"' in folded
+    assert 'id="e3"' in folded
+
+
 def git(directory: Path, *arguments: str) -> str:
     command = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-C", str(directory), *arguments)
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
@@ -152,6 +139,11 @@ async def test_the_changes_in_a_worktree_are_shown_file_by_file(site: Site, tmp_
     shown = await read(site, f"/sessions/{session.id}")
 
     assert "2 files" in page
+    assert "2 lines added" in page
+    assert "1 removed" in page
+    assert '<span class="good">+1</span> <span class="bad">\N{MINUS SIGN}1</span>' in page
+    assert '<span class="badge">new</span>' in page
+    assert "/dev/null" not in page
     assert "<code>old.txt</code>" in page
     assert "<code>new.txt</code>" in page
     assert "+&lt;b&gt;three&lt;/b&gt;" in page
@@ -214,6 +206,20 @@ async def test_a_runtime_agent_shows_outcomes_with_checks_and_an_empty_memory(si
 
 
 @proves("web.work")
+async def test_what_wakes_an_agent_is_told_with_times_for_people(site: Site, tmp_path: Path) -> None:
+    service = await site.application.runtime()
+    agent = await resolve_agent(service.context, str(tmp_path), DEFAULT)
+    session = await service.start_session(NewAgentSession(project=str(tmp_path), agent=agent.name, version=agent.version))
+    await service.set_schedule(session, "nightly", 90_000, "Look whether the tests pass.", by="person:me")
+    page = await read(site, f"/sessions/{session}")
+
+    wakes = page.partition("What wakes it")[2].partition("</section>")[0]
+    assert "<strong>nightly</strong> every 1 day 1 h, next <time" in wakes
+    assert "Look whether the tests pass." in wakes
+    assert "90000" not in wakes
+
+
+@proves("web.work")
 async def test_the_memory_of_an_agent_shows_what_each_version_changed(site: Site, tmp_path: Path) -> None:
     service = await site.application.runtime()
     agent = await resolve_agent(service.context, str(tmp_path), DEFAULT)
@@ -224,6 +230,7 @@ async def test_the_memory_of_an_agent_shows_what_each_version_changed(site: Site
         await substrate.store_file(MEMORY_FILES[0], text.encode(), origin="person", by="person:me")
     page = await read(site, f"/sessions/{session}/memory")
 
+    assert "No newline" not in page
     newest, _, oldest = page.partition("</details>")
     assert "-Use tabs." in newest
     assert "+Use &lt;i&gt;spaces&lt;/i&gt;." in newest

@@ -140,13 +140,13 @@ def build_graph(workflow: Workflow) -> Graph:
 
 def _list_entry_edges(workflow: Workflow) -> Iterator[Edge]:
     if workflow.initial_activity:
-        yield Edge(_START, _find_target_node(workflow, workflow.initial_activity))
+        yield Edge(_START, find_target_node(workflow, workflow.initial_activity))
 
 
 def _list_outgoing_edges(workflow: Workflow, activity: Activity, domains: dict[str, VariableDomain]) -> Iterator[Edge]:
     for edge in list_flow_edges(activity):
         labels = (edge.words,) if edge.words else ()
-        yield Edge(activity.id, _find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
+        yield Edge(activity.id, find_target_node(workflow, edge.target), _LINKS[edge.reason], labels)
     for trigger, _ in list_triggers(activity):
         yield Edge(activity.id, _workflow_node_id(trigger.workflow), Link.TRIGGER, ("starts",))
     if not workflow.independent and may_end_after(activity, domains):
@@ -155,7 +155,8 @@ def _list_outgoing_edges(workflow: Workflow, activity: Activity, domains: dict[s
         yield Edge(activity.id, _END, link, labels)
 
 
-def _find_target_node(workflow: Workflow, name: str) -> str:
+def find_target_node(workflow: Workflow, name: str) -> str:
+    """The id of the node that a transition leads to: an activity, the end, or a name that nothing has."""
     if workflow.activity(name):
         return name
     return _END if name in TERMINAL_NAMES and name not in workflow.broken else _missing_node_id(name)

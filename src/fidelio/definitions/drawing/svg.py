@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 from fidelio.definitions.drawing.geometry import Box, Label, Line, Rect, fmt, shorten, text_width, wrap
@@ -22,6 +23,8 @@ _MARGIN = 28.0
 _HEADING = 19.0
 _LEGEND_ROW = 40.0
 _LEAST_WIDTH = 360.0
+# A wider picture could not be read if it were fitted to a phone.
+_WIDE = 560.0
 BADGE_RADIUS = 9.5
 MAX_LINES = 1_500
 NO_MARKS: Mapping[str, str] = {}
@@ -35,31 +38,61 @@ _LEGEND = {
 _ILLEGAL_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-def draw_svg(graph: Graph, *, marks: Mapping[str, str] = NO_MARKS, styled: bool = True) -> str:
-    """Draw a graph. `marks` adds a class to nodes, by their ids.
+def draw_svg(graph: Graph) -> str:
+    """Draw a graph as a file."""
+    return "\n".join(_draw(graph, _Page()))
 
-    Without `styled`, the page brings `render_stylesheet`, and the nodes have their ids so that the page can find them.
+
+def draw_svg_for_page(
+    graph: Graph, address: str, *, marks: Mapping[str, str], edge_marks: Mapping[tuple[str, str], str]
+) -> str:
+    """Draw a graph for a page, which brings `render_stylesheet` and a heading of its own.
+
+    An activity is a link to its definition: to the element `activity-` with its id, in the page at `address`. `marks` adds
+    classes to nodes, by their ids, and `edge_marks` to edges, by the nodes that they join.
     """
+    return "\n".join(_draw(graph, _Page(marks, edge_marks, address, is_used=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What a drawing has in a page; in a file nothing of it."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    edges: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    address: str = ""
+    is_used: bool = False
+
+
+def _draw(graph: Graph, page: _Page) -> Iterator[str]:
     graph = _limit_edges(graph)
     picture = compute_layout(graph)
     content = picture.bounds.right - picture.bounds.left
     width = max(content, _measure_legend(graph), _LEAST_WIDTH) + 2 * _MARGIN
-    heading = list(_render_heading(graph, width))
-    top = _MARGIN + 26 * sum("heading" in line for line in heading) + (36 if graph.subtitle else 12)
+    heading = [] if page.is_used else list(_render_heading(graph, width))
+    above = 36 if graph.subtitle else 12
+    top = _MARGIN + (0 if page.is_used else 26 * sum("heading" in line for line in heading) + above)
     legend = top + picture.bounds.bottom - picture.bounds.top + _LEGEND_ROW
     shift = f"translate({fmt((width - content) / 2 - picture.bounds.left)} {fmt(top - picture.bounds.top)})"
-    elements = [
-        *_render_opening(graph, width, legend + _MARGIN, styled=styled),
-        *heading,
-        f'<g transform="{shift}">',
-        *(_render_line(line.edge.link, line.path) for line in picture.lines),
-        *(text for line in picture.lines if line.label for text in _render_label(line, line.label)),
-        *(text for box in picture.boxes for text in _render_box(box, marks.get(box.node.id, ""), named=not styled)),
-        "</g>",
-        *_render_legend(graph, legend),
-        "</svg>",
-    ]
-    return "\n".join(elements)
+    yield from _render_opening(graph, width, legend + _MARGIN, styled=not page.is_used)
+    yield from heading
+    yield f'<g transform="{shift}">'
+    # A line with a mark lies above the others.
+    for line in sorted(picture.lines, key=lambda line: bool(_mark_of(line, page))):
+        yield _render_line(line.edge.link, line.path, _mark_of(line, page))
+    for line in picture.lines:
+        if line.label:
+            yield from _render_label(line, line.label, _mark_of(line, page))
+    for box in picture.boxes:
+        yield from _render_box(box, page)
+    yield "</g>"
+    yield from _render_legend(graph, legend)
+    yield "</svg>"
+
+
+def _mark_of(line: Line, page: _Page) -> str:
+    mark = page.edges.get((line.edge.source, line.edge.target), "")
+    return f" {mark}" if mark else ""
 
 
 def _limit_edges(graph: Graph) -> Graph:
@@ -83,8 +116,9 @@ def _escape_text(value: str) -> str:
 
 def _render_opening(graph: Graph, width: float, height: float, *, styled: bool) -> Iterator[str]:
     key = re.sub(r"[^a-z0-9]+", "-", graph.title.lower()).strip("-") or "workflow"
+    role, wide = ("img", "") if styled else ("group", " wide" if width > _WIDE else "")
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="fidelio-drawing" role="img" width="{fmt(width)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fidelio-drawing{wide}" role="{role}" width="{fmt(width)}" '
         f'height="{fmt(height)}" viewBox="0 0 {fmt(width)} {fmt(height)}" '
         f'aria-labelledby="{key}-title {key}-desc">'
     )
@@ -125,13 +159,14 @@ def _render_heading(graph: Graph, width: float) -> Iterator[str]:
         yield f'<text class="muted" x="{fmt(_MARGIN)}" y="{fmt(y - 5)}" font-size="12.5">{_escape_text(note)}</text>'
 
 
-def _render_line(link: Link, path: str) -> str:
-    return f'<path class="line {link}" d="{path}" marker-end="url(#fidelio-tip-{link})"/>'
+def _render_line(link: Link, path: str, mark: str = "") -> str:
+    return f'<path class="line {link}{mark}" d="{path}" marker-end="url(#fidelio-tip-{link})"/>'
 
 
-def _render_label(line: Line, label: Label) -> Iterator[str]:
+def _render_label(line: Line, label: Label, mark: str) -> Iterator[str]:
     rect = label.rect
-    yield f"<g><title>{_escape_text(line.edge.label)}</title>"
+    group = f'<g class="label{mark}">' if mark else "<g>"
+    yield f"{group}<title>{_escape_text(line.edge.label)}</title>"
     yield (
         f'<rect class="chip" x="{fmt(rect.left)}" y="{fmt(rect.top)}" width="{fmt(rect.right - rect.left)}" '
         f'height="{fmt(rect.bottom - rect.top)}" rx="5"/>'
@@ -147,14 +182,23 @@ def _render_centred(x: float, y: float, text: str, attributes: str) -> str:
     return f'<text x="{fmt(x)}" y="{fmt(y)}" text-anchor="middle" {attributes}>{_escape_text(text)}</text>'
 
 
-def _render_box(box: Box, mark: str, *, named: bool) -> Iterator[str]:
-    flawed = " flawed" if box.node.warning and box.node.shape is not Shape.MISSING else ""
+def _render_box(box: Box, page: _Page) -> Iterator[str]:
+    node, mark = box.node, page.nodes.get(box.node.id, "")
+    is_link = page.is_used and node.shape is Shape.ACTIVITY
+    if is_link:
+        yield f"<a href={quoteattr(f'{page.address}#activity-{quote(node.id)}')}>"
+    flawed = " flawed" if node.warning and node.shape is not Shape.MISSING else ""
     flawed += f" {mark}" if mark else ""
+    name = f" data-node={quoteattr(_ILLEGAL_IN_XML.sub(' ', node.id))}" if page.is_used else ""
+    yield f'<g class="node {node.shape}{flawed}"{name}>'
+    yield f"<title>{_escape_text(' · '.join(filter(None, (node.title, describe_node(node)))))}</title>"
+    yield from _render_content(box)
+    yield "</g></a>" if is_link else "</g>"
+
+
+def _render_content(box: Box) -> Iterator[str]:
     rect, (x, _) = box.rect, box.rect.middle
     height = rect.bottom - rect.top
-    name = f" data-node={quoteattr(_ILLEGAL_IN_XML.sub(' ', box.node.id))}" if named else ""
-    yield f'<g class="node {box.node.shape}{flawed}"{name}>'
-    yield f"<title>{_escape_text(' · '.join(filter(None, (box.node.title, describe_node(box.node)))))}</title>"
     yield _render_card(box, 0, height / 2 if box.node.shape in (Shape.START, Shape.END) else 9)
     if box.node.shape is Shape.WORKFLOW:
         yield _render_card(box, 3.5, 6)
@@ -162,7 +206,6 @@ def _render_box(box: Box, mark: str, *, named: bool) -> Iterator[str]:
     for at, text in enumerate(box.lines):
         yield _render_centred(x, y + TITLE_LINE * at, text, f'font-size="{TITLE_SIZE}" font-weight="600"')
     yield from _render_note(box, x, y + TITLE_LINE * len(box.lines) - 1)
-    yield "</g>"
 
 
 def _render_card(box: Box, inset: float, radius: float) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from fidelio.definitions import META
 from fidelio.definitions.library.files import DefinitionSource, compute_digest
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Nobody notices this delay after a change. Checking the files of a list of 500 workflows takes 10 ms.
 LISTING_MAX_AGE = 0.25
 
+T = TypeVar("T")
 ComponentKind = Literal["workflow", "activity", "skill", "resource", "template", "rules"]
 
 
@@ -88,6 +89,10 @@ class Library:
         locations = self._locations.all().values()
         found = tuple(self._loader.check(summarize_workflow(location), location) for location in locations)
         return earlier if earlier == found else found
+
+    def remember(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` finds out from the definitions; made again only after a change of a file that it has read."""
+        return self._locations.memo.get_or_make(("remembered", key), lambda _: make())
 
     def entry(self, workflow: str) -> WorkflowSummary:
         return summarize_workflow(self._locations.find(workflow))

@@ -40,6 +40,7 @@ from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 from fidelio.surfaces.web.runs import ROUTES as RUN_ROUTES
 from fidelio.surfaces.web.sessions import KINDS
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
+from fidelio.surfaces.web.states import ROUTES as STATE_ROUTES
 from fidelio.surfaces.web.webhooks import ROUTES as WEBHOOK_ROUTES
 from fidelio.surfaces.web.work import ROUTES as WORK_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
@@ -54,7 +55,7 @@ _POLICY = (
     "frame-ancestors 'none'; base-uri 'none'"
 )
 _GROUPS = (
-    *(INBOX_ROUTES, WEBHOOK_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES),
+    *(INBOX_ROUTES, WEBHOOK_ROUTES, STATE_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES),
     *(PASSKEY_ROUTES,),
 )
 _HEADERS = (

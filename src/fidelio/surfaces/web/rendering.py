@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from fidelio.clock import format_iso, now_ms
 from fidelio.definitions.drawing.svg import render_stylesheet
 from fidelio.surfaces.text import escape_text
+from fidelio.surfaces.web.charts import describe_duration
 
 # Words, and what is between them.
 _WORDS = re.compile(r"([^\W_]+)")
@@ -36,7 +37,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
-        self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json)
+        self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
         self._templates.globals.update(static=static_address)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:

@@ -9,19 +9,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
+from markupsafe import Markup
 
 from fidelio.app.records import Records
+from fidelio.clock import now_ms
+from fidelio.conductor.plan import RUN_STARTED
+from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.models import Activity
 from fidelio.engine.moves import PossibleMove
+from fidelio.engine.record import ENTERED
+from fidelio.engine.transitions import CandidateTransition
 from fidelio.errors import ChainBroken, FidelioError, UsageProblem
 from fidelio.ledger.model import Event, Session
+from fidelio.orchestrator.record.record import RUN_QUEUED
 from fidelio.surfaces.cli.runtime_report import load_runtime_report
+from fidelio.surfaces.text import escape_text
+from fidelio.surfaces.web.charts import describe_duration
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.session_views import SessionView
 from fidelio.surfaces.web.timeline import TimelineEntry, list_entries
+from fidelio.surfaces.web.workflows import draw_session
 from fidelio.workflows.service import CurrentState
 
 # Workers whose activity is shown, their events that are read, and how many of them are shown.
 _WORKERS, _READ, _SHOWN = 3, 30, 6
+# Visits that are told, agents of a project among which workers are looked for, and events of a run that is compared at once.
+_VISITS, _NEWEST_AGENTS, _COMPARED = 200, 50, 500
+_OVER = ("completed", "cancelled")
 
 
 class StepView(msgspec.Struct, frozen=True):
@@ -38,6 +52,7 @@ class TransitionView(msgspec.Struct, frozen=True):
     """A transition from the current activity. `reason` says why it is closed."""
 
     to: str
+    name: str
     is_open: bool
     condition: str
     is_default: bool
@@ -48,7 +63,7 @@ class TransitionView(msgspec.Struct, frozen=True):
 class WorkerView(msgspec.Struct, frozen=True):
     """An agent that carries out an activity, with what it did last."""
 
-    session: Session
+    view: SessionView
     entries: list[TimelineEntry]
 
 
@@ -62,11 +77,101 @@ class RunView(msgspec.Struct, frozen=True):
     fidelity: str
 
 
-async def load_run(request: PageRequest, session: Session, events: Sequence[Event]) -> RunView | None:
-    """The state of a run; None if it is over, or if its definition cannot be read, which must not hide the rest of the page."""
+class VisitView(msgspec.Struct, frozen=True):
+    """A visit of an activity in the story of a run. `ended_at` is None while it lasts."""
+
+    name: str
+    entered_at: int
+    ended_at: int | None
+    duration: str
+
+
+class Story(msgspec.Struct, frozen=True):
+    """A run from its beginning: how long it took, its visits, and how often it differs from its definition.
+
+    `differences` is None where nobody has counted, because the run goes on or is long; its report has them.
+    """
+
+    duration: str
+    visits: tuple[VisitView, ...]
+    differences: int | None
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """What the page of a session shows of a run. A part that cannot be read is empty, and hides no other part."""
+
+    run: RunView | None = None
+    story: Story | None = None
+    drawing: Markup = Markup("")
+    workers: Sequence[WorkerView] = ()
+
+
+async def load_run_page(
+    request: PageRequest, session: Session, events: Sequence[Event], children: Sequence[Session]
+) -> RunPage:
+    """Everything about a run, of which each part may be missing."""
+    records = await request.services.records()
+    visits = await records.events(session.id, types=(ENTERED,), limit=_VISITS)
+    state = await _load_state(request, session)
+    run = None if state is None or state.record.ended else _view_run(state, events)
+    return RunPage(
+        run,
+        await _build_story(records, session, visits, state),
+        await _draw_run(request, session, state, run, [_name_activity(visit) for visit in visits]),
+        await _load_workers(request, session, children),
+    )
+
+
+async def _load_state(request: PageRequest, session: Session) -> CurrentState | None:
+    """Where a run is; None if its definition cannot be read."""
     with suppress(FidelioError):
-        state = await (await request.services.application.workflows()).describe(session.id)
-        return None if state.record.ended else _view_run(state, events)
+        return await (await request.services.application.workflows()).describe(session.id)
+    return None
+
+
+async def _draw_run(
+    request: PageRequest, session: Session, state: CurrentState | None, run: RunView | None, taken: Sequence[str]
+) -> Markup:
+    """The workflow with the transitions that the run has taken; empty if the workflow cannot be read any more."""
+    states = {
+        target: "open" if found.is_open else "closed"
+        for found in (run.transitions if run else ())
+        for target in (*found.via[:1], found.to)
+    }
+    with suppress(FidelioError):
+        library, name = await request.services.application.library(), escape_text(str(session.record.get("workflow") or ""))
+        return draw_session(library.workflow(name) if state is None else state.workflow, session.record, taken, states)
+    return Markup("")
+
+
+def _name_activity(visit: Event) -> str:
+    return "" if visit.redacted else str(visit.body.get("activity", ""))
+
+
+async def _build_story(records: Records, session: Session, visits: Sequence[Event], state: CurrentState | None) -> Story | None:
+    if not visits:
+        return None
+    is_over = session.status in _OVER
+    end = session.updated_at if is_over else None
+    ends = [*(visit.time for visit in visits[1:]), end]
+    visited = tuple(_view_visit(visit, ended, state) for visit, ended in zip(visits, ends, strict=True))
+    duration = describe_duration((end or now_ms()) - session.created_at)
+    return Story(duration, visited, await _count_differences(records, session) if is_over else None)
+
+
+def _view_visit(visit: Event, ended: int | None, state: CurrentState | None) -> VisitView:
+    name = _name_activity(visit)
+    found = None if state is None else state.workflow.activity(name)
+    lasted = describe_duration((ended or now_ms()) - visit.time)
+    return VisitView(found.name if found is not None else name or "an activity", visit.time, ended, lasted)
+
+
+async def _count_differences(records: Records, session: Session) -> int | None:
+    """The differences of a run that is short enough to be compared whenever its page is shown."""
+    if session.last_seq > _COMPARED:
+        return None
+    with suppress(FidelioError):
+        return len((await records.report(session.id, await records.verify(session.id))).differences)
     return None
 
 
@@ -79,7 +184,8 @@ def _view_run(state: CurrentState, events: Sequence[Event]) -> RunView:
         f"{loop.name or loop.id}: {loop.iteration}" + (f" of {loop.total}" if loop.total else "") for loop in position.loops
     )
     steps = tuple(_view_steps(activity, done, position.step, outputs)) if activity is not None else ()
-    return RunView(record.activity, steps, tuple(_view_transitions(state)), loops, record.fidelity)
+    name = activity.name if activity is not None else record.activity
+    return RunView(name, steps, tuple(_view_transitions(state)), loops, record.fidelity)
 
 
 def _view_steps(activity: Activity, done: frozenset[str], next_step: str, outputs: Mapping[str, str]) -> Iterator[StepView]:
@@ -101,18 +207,30 @@ def _find_outputs(events: Sequence[Event], activity: str) -> dict[str, str]:
 
 
 def _view_transitions(state: CurrentState) -> Iterator[TransitionView]:
-    """The transitions as the engine offers them: open, or closed with the reason."""
-    candidates = {candidate.to: candidate for candidate in reversed(state.transitions)}
-    for move in _list_transition_moves(state):
-        found = candidates.get(move.target)
+    """Every transition from the current activity: open or closed as the engine offers it, with the reason."""
+    moves = {move.target: move for move in reversed(_list_transition_moves(state))}
+    # Of several conditions for one target that which is open counts.
+    found_first = [*reversed(state.transitions), *(each for each in reversed(state.transitions) if each.open)]
+    candidates = {each.to: each for each in found_first}
+    for target in dict.fromkeys((*(each.to for each in state.transitions), *moves)):
+        move, found = moves.get(target), candidates.get(target)
+        activity = state.workflow.activity(target)
         yield TransitionView(
-            to=move.target,
-            is_open=not move.reason,
+            to=target,
+            name=activity.name if activity is not None else "the end" if target in TERMINAL_NAMES else target,
+            is_open=move is not None and not move.reason,
             condition=found.condition if found else "",
             is_default=found.default if found else False,
-            reason=str(move.reason),
+            reason=str(move.reason) if move is not None else _explain(found),
             via=found.via if found else (),
         )
+
+
+def _explain(candidate: CandidateTransition | None) -> str:
+    """Why the engine does not even name a transition as closed."""
+    if candidate is not None and candidate.holds is False and not candidate.default:
+        return "Its condition does not hold."
+    return "Another way comes first."
 
 
 def _list_transition_moves(state: CurrentState) -> list[PossibleMove]:
@@ -121,15 +239,31 @@ def _list_transition_moves(state: CurrentState) -> list[PossibleMove]:
     return [move for move in moves if move.action == "transition"]
 
 
-async def load_workers(records: Records, children: Sequence[Session]) -> list[WorkerView]:
-    """What the newest agents of a run did last."""
-    workers = [child for child in children if child.kind != "workflow"][:_WORKERS]
-    return [WorkerView(worker, await _load_entries(records, worker)) for worker in workers]
+async def _load_workers(request: PageRequest, session: Session, children: Sequence[Session]) -> list[WorkerView]:
+    """What the newest agents of a run did last: those that it has started, and those that the conductor has."""
+    records = await request.services.records()
+    workers = [*await _find_conducted(request, session), *(child for child in children if child.kind != "workflow")]
+    return [WorkerView(SessionView(worker), await _load_entries(records, worker)) for worker in workers[:_WORKERS]]
+
+
+async def _find_conducted(request: PageRequest, session: Session) -> list[Session]:
+    """The workers of a conducted run among the newest agents of its project: their names begin with the id of the run."""
+    records = await request.services.records()
+    begun = await records.events(session.id, types=(RUN_STARTED,), limit=1)
+    plan = {} if not begun or begun[0].redacted else begun[0].body.get("plan") or {}
+    if not plan.get("project"):
+        return []
+    service = await request.services.application.agents(host=False)
+    found = (await service.list(str(plan["project"]), limit=_NEWEST_AGENTS)).items
+    names = [agent.id for agent in found if agent.name.startswith(f"{session.id}-")]
+    return [await records.find(name) for name in names[:_WORKERS]]
 
 
 async def _load_entries(records: Records, worker: Session) -> list[TimelineEntry]:
     events = await records.events(worker.id, after=max(0, worker.last_seq - _READ), limit=_READ)
-    return [entry for entry in reversed(list_entries(events)) if not entry.is_minor][:_SHOWN]
+    # What it was told is on its own page; here is what it does.
+    entries = reversed(list_entries(events))
+    return [entry for entry in entries if not entry.is_minor and entry.type != RUN_QUEUED][:_SHOWN]
 
 
 async def _show_report(request: PageRequest) -> Result:

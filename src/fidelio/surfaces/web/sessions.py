@@ -2,140 +2,63 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from markupsafe import Markup
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from fidelio.clock import now_ms
+from fidelio.app.records import Records
+from fidelio.engine.record import BY_ANSWER, BY_CHILD, BY_DEFINITION
 from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
+from fidelio.surfaces.cli.event_words import describe_usage
 from fidelio.surfaces.views import run_json
-from fidelio.surfaces.web.charts import STATES, draw_states, draw_usage, list_samples, list_segments
+from fidelio.surfaces.web.charts import Plot, draw_usage, list_samples
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import RequestView, view_request
-from fidelio.surfaces.web.runs import load_run, load_workers
+from fidelio.surfaces.web.runs import RunPage, load_run_page
+from fidelio.surfaces.web.session_views import SessionView, arrange_tree
 from fidelio.surfaces.web.share import share_session
-from fidelio.surfaces.web.timeline import TimelineEntry, describe_event, list_entries
+from fidelio.surfaces.web.timeline import describe_event, fold_minor, list_entries
 from fidelio.surfaces.web.work import RuntimeFacts, load_runtime_facts
-from fidelio.surfaces.web.workflows import draw_session, find_activity
 
 PAGE, NEWEST = 50, 60
 KINDS: Mapping[str, SessionKind] = {"workflow": "workflow", "agent": "agent", "runtime": "runtime"}
-# Sessions and events on the page of states over time, events in which usage is looked for, and the deepest level of the tree.
-CHARTED, LANE_EVENTS, USAGE_EVENTS, DEEPEST = 40, 500, 2_000, 4
+# Events in which usage is looked for, questions of a session that are read, and how many answered ones are shown.
+USAGE_EVENTS, MOST_QUESTIONS, ANSWERED = 2_000, 50, 10
 USAGE_TYPES = ("run.used", "span.model_request_end")
-STORES = ("runtime-store:", "runtime-object:")
-
-
-class SessionView(msgspec.Struct, frozen=True):
-    """A session in a list."""
-
-    session: Session
-
-    @property
-    def title(self) -> str:
-        record = self.session.record
-        words = (self.session.name, record.get("title"), record.get("workflow"), record.get("agent"), record.get("blueprint"))
-        return str(next((word for word in words if word), self.session.id))
-
-    @property
-    def about(self) -> str:
-        """What it works on: the workflow with its position, or the agent with its project."""
-        record = self.session.record
-        if self.session.kind == "workflow":
-            return " · ".join(filter(None, (record.get("workflow", ""), find_activity(record))))
-        return " · ".join(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
-
-    @property
-    def is_over(self) -> bool:
-        return self.state in ("done", "ended", "failed")
-
-    @property
-    def takes_messages(self) -> bool:
-        """Whether a person can write to the agent."""
-        if self.session.kind == "runtime":
-            return not self.is_over and bool(self.session.record.get("agent_version"))
-        return self.session.kind == "agent"
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether the agent works in a checkout or a copy of its own."""
-        return bool(self.session.record.get("worktree")) or self.session.record.get("mount_mode") == "copy"
-
-    @property
-    def state(self) -> str:
-        """The state for the colour: working, waiting, ended, failed or idle."""
-        return _STATES.get(self.session.status, "idle")
-
-
-_STATES: Mapping[str, str] = {
-    "active": "working",
-    "running": "working",
-    "starting": "working",
-    "queued": "working",
-    "rescheduling": "working",
-    "blocked": "waiting",
-    "waiting": "waiting",
-    "completed": "done",
-    "succeeded": "done",
-    "failed": "failed",
-    "lost": "failed",
-    "stopped": "ended",
-    "cancelled": "ended",
-    "terminated": "ended",
+# Characters of a text on the page of its event.
+MOST_TEXT = 200_000
+# What an action has done, for the person who did it.
+NOTICES = {
+    "started": "It has started. What it does appears below.",
+    "sent": "Your message was sent.",
+    "resumed": "It goes on with your message.",
+    "stopped": "It was stopped.",
+    "interrupted": "It was told to stop its turn.",
+    "ended": "It was ended.",
+    "deleted": "The session was deleted. Its chain of events stays and still verifies.",
+    "kept": "The session was deleted. Its worktree holds changes that nobody has merged, so it stays.",
 }
 
 
 async def _list_sessions(request: PageRequest) -> Result:
     records, kind = await request.services.records(), KINDS.get(request.query("kind"))
-    page = await records.sessions(kind=kind, cursor=request.query("after") or None, limit=PAGE)
-    return PageContent(
-        "sessions.html",
-        {"views": arrange_tree(page.items), "next": page.next, "kind": request.query("kind"), "kinds": tuple(KINDS)},
-    )
+    page = await records.sessions(kind=kind, cursor=request.query("after") or None, limit=PAGE, stores=False)
+    values = {"views": arrange_tree(page.items), "next": page.next, "kind": request.query("kind"), "kinds": tuple(KINDS)}
+    return PageContent("sessions.html", {**values, "notice": NOTICES.get(request.query("done"), "")})
 
 
-def arrange_tree(sessions: Sequence[Session]) -> list[tuple[SessionView, int]]:
-    """The sessions of a page with their depth: children below the session that started them, if it is on the same page."""
-    shown = [session for session in sessions if not session.namespace.startswith(STORES)]
-    known = {session.id for session in shown}
-    below = defaultdict[str, list[Session]](list)
-    for session in shown:
-        below[session.parent if session.parent in known and session.parent != session.id else ""].append(session)
-    rows = list[tuple[SessionView, int]]()
-    waiting = [(session, 0) for session in reversed(below[""])]
-    while waiting:
-        session, depth = waiting.pop()
-        rows.append((SessionView(session), min(depth, DEEPEST)))
-        waiting += [(child, depth + 1) for child in reversed(below.pop(session.id, []))]
-    return rows
-
-
-async def _show_states(request: PageRequest) -> Result:
-    """The newest sessions over time."""
-    records = await request.services.records()
-    rows = arrange_tree((await records.sessions(limit=CHARTED)).items)
-    now, types = now_ms(), tuple(STATES)
-    periods = []
-    for view, _ in rows:
-        session = view.session
-        events = await records.events(session.id, after=max(0, session.last_seq - LANE_EVENTS), types=types, limit=LANE_EVENTS)
-        periods.append((view.title, list_segments(session, events, now)))
-    return PageContent("lanes.html", {"rows": rows, "lanes": draw_states(periods)})
-
-
-async def _draw_usage(request: PageRequest, session: Session) -> Markup:
+async def _draw_usage(request: PageRequest, session: Session) -> tuple[Plot, ...]:
     """The usage of an agent over time."""
     if session.kind == "workflow":
-        return Markup("")
+        return ()
     records = await request.services.records()
     first = max(0, session.last_seq - USAGE_EVENTS)
     return draw_usage(list_samples(await records.events(session.id, after=first, types=USAGE_TYPES)))
@@ -146,15 +69,17 @@ async def _show_session(request: PageRequest) -> Result:
     session = await records.find(request.path("session"))
     before = _read_number(request.query("before"))
     events = await _load_events(request, session, before)
+    waiting, answered = await _load_requests(request, session)
     children = (await records.children(session.id)).items
     values: dict[str, Any] = {
         "view": SessionView(session),
-        "run": await load_run(request, session, events) if session.kind == "workflow" else None,
-        "workers": await load_workers(records, children) if session.kind == "workflow" else [],
-        "entries": list(reversed(list_entries(events))),
+        "notice": NOTICES.get(request.query("done"), ""),
+        "run": await load_run_page(request, session, events, children) if session.kind == "workflow" else RunPage(),
+        "entries": fold_minor(list_entries(events)),
         "earlier": events[0].seq if events and events[0].seq > 1 else 0,
-        "requests": await _load_requests(request, session),
-        "drawing": await _draw(request, session),
+        "is_newest": not before,
+        "requests": waiting,
+        "answered": answered,
         "variables": _list_variables(session),
         "usage": await _draw_usage(request, session),
         "work": await load_runtime_facts(request, session) if session.kind == "runtime" else RuntimeFacts(),
@@ -168,9 +93,33 @@ async def _show_event(request: PageRequest) -> Result:
     records = await request.services.records()
     session, seq = await records.find(request.path("session")), _read_number(request.path("seq"))
     events = await records.events(session.id, after=max(0, seq - 1), limit=1)
-    found = [event for event in events if event.seq == seq]
-    values = {"view": SessionView(session), "event": found[0] if found else None}
-    return PageContent("event.html", {**values, "entry": describe_event(found[0]) if found else None})
+    event = next((event for event in events if event.seq == seq), None)
+    values: dict[str, Any] = {"view": SessionView(session), "event": event, "entry": None, "body": {}, "texts": []}
+    if event is None:
+        return PageContent("event.html", values, HTTPStatus.NOT_FOUND)
+    body = await _load_whole_body(request, session, event)
+    texts = [(name, value[:MOST_TEXT]) for name, value in body.items() if isinstance(value, str) and _is_text(value)]
+    rest = {name: value for name, value in body.items() if name not in dict(texts)}
+    return PageContent("event.html", {**values, "entry": describe_event(event), "body": rest, "texts": texts})
+
+
+def _is_text(value: str) -> bool:
+    """Whether a value of a body is for reading, and not a name or a number."""
+    return len(value) > 80 or "\n" in value
+
+
+async def _load_whole_body(request: PageRequest, session: Session, event: Event) -> dict[str, Any]:
+    """The body of an event with the texts that are stored apart from it."""
+    if event.redacted:
+        return {}
+    if session.kind == "runtime":
+        return await load_body((await request.services.application.runtime()).context, event)
+    records = await request.services.records()
+    return {name: await _load_reference(records, value) for name, value in event.body.items()}
+
+
+async def _load_reference(records: Records, value: Any) -> Any:
+    return await records.load_text(value) if isinstance(value, dict) and {"text", "size"} <= value.keys() else value
 
 
 async def _show_proof(request: PageRequest) -> Result:
@@ -213,10 +162,16 @@ async def _load_texts(context: RuntimeContext, event: Event) -> Event:
     return replace(event, raw=msgspec.json.encode(await load_body(context, event), enc_hook=str).decode())
 
 
-async def _load_requests(request: PageRequest, session: Session) -> list[RequestView]:
+async def _load_requests(request: PageRequest, session: Session) -> tuple[list[RequestView], list[RequestView]]:
+    """The questions that wait, and the newest that were answered or closed otherwise."""
     inbox = await request.services.inbox()
-    page = await inbox.list_requests(session=session.id, limit=20)
-    return [await view_request(request, found) for found in page.items]
+    found = (await inbox.list_requests(session=session.id, state=None, limit=MOST_QUESTIONS)).items
+    closed = [each for each in found if each.state != "open"][-ANSWERED:]
+    waiting = found if len(found) < MOST_QUESTIONS else (await inbox.list_requests(session=session.id, limit=ANSWERED)).items
+    return (
+        [await view_request(request, each) for each in waiting if each.state == "open"],
+        [await view_request(request, each) for each in reversed(closed)],
+    )
 
 
 async def _load_facts(request: PageRequest, session: Session) -> list[tuple[str, str]]:
@@ -227,27 +182,29 @@ async def _load_facts(request: PageRequest, session: Session) -> list[tuple[str,
 
 
 async def _list_facts(request: PageRequest, session: Session) -> list[tuple[str, str]]:
-    """Usage, cost and what comes next, of a session of an agent."""
+    """State, usage and cost of a session of an agent."""
     if session.kind == "runtime" and session.record.get("agent_version"):
         described = await (await request.services.application.runtime()).describe(session.id)
         usage = described["usage"]
-        outcomes = ", ".join(f"{item['title']}: {item['status']}" for item in described["outcomes"])
         return _without_empty(
             ("Model", described["model"]),
-            ("Tokens", f"{usage['tokens']:,} in {usage.get('requests', 0)} requests"),
-            ("Cost", f"{described['costUsd']:.4f} US dollars"),
+            ("Used", f"{usage['tokens']:,} tokens in {usage.get('requests', 0)} requests"),
+            ("Cost", f"${described['costUsd']:.4f}" if described["costUsd"] else ""),
             ("Wakes", str(described["wakes"])),
-            ("Next wake", described["nextWakeAt"] or ""),
-            ("Outcomes", outcomes),
         )
     if session.kind == "agent":
         service = await request.services.application.agents(host=False)
         found = await service.find(session.name or "", session.record.get("project"))
-        run = run_json(found.run)
-        usage = run["usage"] or {}
-        tokens = f"{usage.get('input_tokens', 0):,} in, {usage.get('output_tokens', 0):,} out" if usage else ""
-        cost = f"{usage['cost_usd']:.4f} US dollars" if usage else ""
-        return _without_empty(("State", run["state"]), ("Why", run["reason"] or ""), ("Tokens", tokens), ("Cost", cost))
+        run, record = run_json(found.run), session.record
+        return _without_empty(
+            ("Blueprint", record.get("blueprint", "")),
+            ("Executor", record.get("executor", "")),
+            ("Model", record.get("model", "")),
+            ("Branch", record.get("branch", "")),
+            ("Runs", f"{found.run.number}, the last {run['state']}"),
+            ("Why", run["detail"] or run["reason"] or ""),
+            ("Used", describe_usage(run["usage"]) if run["usage"] else ""),
+        )
     return []
 
 
@@ -255,20 +212,26 @@ def _without_empty(*facts: tuple[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-async def _draw(request: PageRequest, session: Session) -> Markup:
-    """The drawing of the workflow with the position; empty where there is none."""
-    if session.kind != "workflow":
-        return Markup("")
-    with suppress(FidelioError):
-        return draw_session(await request.services.application.library(), session.record)
-    return Markup("")
-
-
 def _list_variables(session: Session) -> list[tuple[str, Any, str]]:
     """Variables with who set them."""
     record = session.record
     authors = record.get("set_by") or {}
-    return [(name, value, authors.get(name, "")) for name, value in sorted((record.get("variables") or {}).items())]
+    variables = sorted((record.get("variables") or {}).items())
+    return [(name, value, describe_author(str(authors.get(name, "")))) for name, value in variables]
+
+
+def describe_author(author: str) -> str:
+    """Who set a variable, in words: an agent, an answer, another session, or the definition."""
+    name = author.partition(":")[2]
+    if author.startswith(BY_ANSWER):
+        # `checkpoint:greet/choose-tone/warm`
+        *_, checkpoint, option = ["", "", *name.split("/")]
+        return f"by the answer {option} at {checkpoint}" if checkpoint else f"by an answer at {option}"
+    if author.startswith(BY_CHILD):
+        return f"by the session {name}"
+    if author.startswith(BY_DEFINITION):
+        return f"by the definition, at {name}"
+    return f"by {name or author}" if author else ""
 
 
 def _read_number(text: str) -> int:
@@ -278,10 +241,8 @@ def _read_number(text: str) -> int:
 _SESSION = "/sessions/{session}"
 ROUTES = (
     PageRoute(path="/sessions", show=_list_sessions),
-    PageRoute(path="/sessions/lanes", show=_show_states),
     PageRoute(path=_SESSION, show=_show_session),
     PageRoute(path=f"{_SESSION}/proof", show=_show_proof),
     PageRoute(path=f"{_SESSION}/file", show=_share),
     PageRoute(path=f"{_SESSION}/events/{{seq}}", show=_show_event),
 )
-__all__ = ["ROUTES", "SessionView", "TimelineEntry"]

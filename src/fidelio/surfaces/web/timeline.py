@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.ledger.model import Event
+from fidelio.surfaces.cli.event_words import describe_agent_event, format_duration
 
-_MAX = 300
+# Characters of a text in the time line. The page of the event has the whole text.
+MOST_TEXT = 1_500
+# A longer task of an agent is folded.
+_TASKS, _SHORT = ("run.queued",), 300
+# So many minor entries in a row, or more, are folded into a line.
+_FOLDED = 2
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -27,6 +35,28 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     # The result of a call of a tool, if it is on the same page; then the call is folded.
     result: TimelineEntry | None = None
     is_call: bool = False
+    # The detail is only the beginning of a text.
+    is_cut: bool = False
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the detail is shown only when the entry is unfolded: of a call, and of a long task."""
+        return self.is_call or (self.type in _TASKS and len(self.detail) > _SHORT)
+
+
+class MinorEntries(msgspec.Struct, frozen=True):
+    """Minor entries in a row, newest first; the page shows them as a single line that can be unfolded."""
+
+    entries: tuple[TimelineEntry, ...]
+
+    @property
+    def seq(self) -> int:
+        """The number of the oldest: it stays when newer ones come."""
+        return self.entries[-1].seq
+
+    @property
+    def time(self) -> int:
+        return self.entries[0].time
 
 
 Words = Callable[[Mapping[str, Any]], tuple[str, str]]
@@ -47,6 +77,15 @@ def list_entries(events: Iterable[Event]) -> list[TimelineEntry]:
         for event in found
         if _find_call(event, _RESULTS) not in calls
     ]
+
+
+def fold_minor(entries: Iterable[TimelineEntry]) -> list[TimelineEntry | MinorEntries]:
+    """The entries, newest first, with minor ones in a row folded."""
+    rows = list[TimelineEntry | MinorEntries]()
+    for is_minor, group in groupby(reversed(list(entries)), key=lambda entry: entry.is_minor):
+        found = tuple(group)
+        rows += [MinorEntries(found)] if is_minor and len(found) >= _FOLDED else found
+    return rows
 
 
 # The key of a body that names the call, by the type of the event.
@@ -72,25 +111,57 @@ def describe_event(event: Event) -> TimelineEntry:
     if event.redacted:
         return TimelineEntry(event.seq, event.time, event.type, event.actor, "content erased", event.type, is_minor=True)
     body = event.body
-    words = _WORDS.get(event.type)
-    what, detail = words(body) if words is not None else (event.type.replace(".", " ").replace("_", " "), "")
+    what, detail = _find_words(event)
     is_error = bool(body.get("is_error")) or body.get("ok") is False or body.get("s") == "error" or event.type in _ERRORS
     return TimelineEntry(
-        event.seq, event.time, event.type, event.actor, what, detail[:_MAX], is_error, event.type.startswith(_MINOR)
+        event.seq,
+        event.time,
+        event.type,
+        event.actor,
+        what,
+        detail[:MOST_TEXT],
+        is_error,
+        event.type.startswith(_MINOR) and not is_error,
+        is_cut=len(detail) > MOST_TEXT or _is_beginning(body),
     )
 
 
-_ERRORS = frozenset({"session.error", "run.failed", "run.lost"})
-_MINOR = ("span.", "tool.called", "content.loaded", "skill.loaded", "sandbox.", "agent.thinking", "workspace.")
+def _find_words(event: Event) -> tuple[str, str]:
+    words = _WORDS.get(event.type)
+    if words is not None:
+        return words(event.body)
+    if event.type.startswith(_OF_RUNS):
+        return describe_agent_event(event), ""
+    return event.type.replace(".", " ").replace("_", " "), ""
+
+
+_ERRORS = frozenset({"session.error", "run.failed", "run.lost", "conductor.failed"})
+# Events of agents with tools of their own, which the command line has words for.
+_OF_RUNS = ("run.", "message.", "worktree.", "callback.", "session.created", "session.deleted")
+_MINOR = (
+    *("span.", "tool.called", "content.loaded", "skill.loaded", "sandbox.", "agent.thinking", "workspace.", "wake.queued"),
+    *("run.starting", "run.process", "run.conversation", "run.used", "session.created", "message.delivered", "callback."),
+    *("session.status_rescheduled", "outcome.defined", "runtime.started", "conductor.taken", "conductor.told", "mcp."),
+)
+
+
+def _is_beginning(body: Mapping[str, Any]) -> bool:
+    """Whether a text of the body is stored apart from the event, which then has only its beginning."""
+    return any(isinstance(value, Mapping) and value.get("blob") for value in body.values())
 
 
 def _text(value: Any) -> str:
-    """A text of a body: itself, the beginning of a stored text, or JSON."""
+    """A text of a body: itself, a stored text or its beginning, or the values of a mapping, each on a line."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Mapping) and "text" in value:
-        return str(value.get("start") or value.get("preview") or "")
-    return "" if value in (None, {}, [], ()) else msgspec.json.encode(value).decode()
+    if isinstance(value, Mapping):
+        text = value.get("text")
+        return text if isinstance(text, str) else "\n".join(f"{name}: {_encode(item)}" for name, item in value.items())
+    return "" if value in (None, [], ()) else _encode(value)
+
+
+def _encode(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _content(body: Mapping[str, Any]) -> str:
@@ -119,7 +190,16 @@ def _loaded(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _call(body: Mapping[str, Any]) -> tuple[str, str]:
-    return f"called {body.get('name') or body.get('tool') or 'a tool'}", _text(body.get("input") or body.get("arguments"))
+    return f"called {body.get('name') or body.get('tool') or 'a tool'}", _call_input(body.get("input") or body.get("arguments"))
+
+
+def _call_input(stored: Any) -> str:
+    """The input of a call, each value on a line. Agents with tools of their own report it as the text of a JSON document."""
+    text = _text(stored)
+    with suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(text)
+        return _text(found) if isinstance(found, dict) else text
+    return text
 
 
 def _result(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -132,6 +212,23 @@ def _idle(body: Mapping[str, Any]) -> tuple[str, str]:
     return {"requires_action": "waits for a person", "end_turn": "finished its turn"}.get(kind, f"stopped: {kind}"), ""
 
 
+def _end_of_run(state: str) -> Words:
+    def describe(body: Mapping[str, Any]) -> tuple[str, str]:
+        after = f" after {format_duration(int(body['ms']))}" if isinstance(body.get("ms"), int) else ""
+        return f"{state}{after}", _text(body.get("result")) or _text(body.get("detail")) or _text(body.get("reason"))
+
+    return describe
+
+
+def _set_variables(body: Mapping[str, Any]) -> tuple[str, str]:
+    variables = body.get("variables") or {}
+    return f"set {', '.join(map(str, variables)) or 'no variables'}", _text(variables)
+
+
+def _set_schedule(body: Mapping[str, Any]) -> tuple[str, str]:
+    return f"set the schedule {body.get('name', '')}", _text(body.get("note"))
+
+
 _WORDS: Mapping[str, Words] = {
     "session.started": lambda body: (f"started {body.get('workflow', 'the workflow')}", ""),
     "activity.entered": lambda body: (f"entered {body.get('activity', '')}", ""),
@@ -139,7 +236,7 @@ _WORDS: Mapping[str, Words] = {
     "checkpoint.yielded": lambda body: (f"stopped at {body.get('checkpoint', '')}", ""),
     "checkpoint.resumed": lambda body: (f"went on after {body.get('checkpoint', '')}", ""),
     "request.answered": _answer,
-    "variables.set": lambda body: ("set variables", _text(body.get("variables"))),
+    "variables.set": _set_variables,
     "tool.called": lambda body: (f"called {body.get('name', '')}", _text(body.get("err"))),
     "child.started": lambda body: (f"started {body.get('workflow', 'another workflow')}", ""),
     "child.finished": lambda body: (f"{body.get('workflow', 'the child')} came back", ""),
@@ -147,13 +244,27 @@ _WORDS: Mapping[str, Words] = {
     "session.cancelled": lambda body: ("was ended", _text(body.get("reason"))),
     "content.loaded": _loaded,
     "skill.loaded": _loaded,
-    "user.message": lambda body: ("message", _content(body)),
-    "user.define_outcome": lambda body: ("asked for an outcome", _text(body.get("title"))),
     "user.tool_confirmation": lambda body: (f"said {body.get('result', '')}", _text(body.get("deny_message"))),
-    "user.interrupt": lambda _: ("interrupted", ""),
     "outcome.defined": lambda body: ("outcome", _text(body.get("title"))),
+    "conductor.begun": lambda _: ("agents carry out the workflow", ""),
+    "conductor.taken": lambda _: ("recorded the report of a worker", ""),
+    "conductor.told": lambda _: ("told a worker the answers", ""),
+    "conductor.failed": lambda body: ("cannot go on", _text(body.get("reason"))),
+    "conductor.interrupted": lambda _: ("was interrupted", ""),
+    "run.queued": lambda body: (f"run {body.get('number', '')} has this task", _text(body.get("prompt"))),
+    "run.waiting": lambda _: ("waits for a person", ""),
+    "run.going-on": lambda _: ("goes on after the answer", ""),
+    "run.succeeded": _end_of_run("succeeded"),
+    "run.failed": _end_of_run("failed"),
+    "run.stopped": _end_of_run("stopped"),
+    "run.lost": _end_of_run("lost"),
+    "message.queued": lambda body: ("message for the next turn", _text(body.get("message"))),
+    "user.message": lambda body: ("message", _content(body)),
+    "user.interrupt": lambda _: ("interrupted the turn", ""),
+    "user.define_outcome": lambda body: ("asked for an outcome", _text(body.get("title"))),
+    "outcome.decided": lambda body: (f"decided the outcome: {body.get('status', '')}", ""),
     "agent.message": lambda body: ("said", _content(body)),
-    "agent.said": lambda body: ("said", _text(body.get("text"))),
+    "agent.said": lambda body: ("said", _text(body.get("said") or body.get("text"))),
     "agent.tool_use": _call,
     "agent.custom_tool_use": _call,
     "agent.called": _call,
@@ -162,9 +273,17 @@ _WORDS: Mapping[str, Words] = {
     "agent.tool_result": _result,
     "session.status_idle": _idle,
     "session.status_running": lambda _: ("works", ""),
+    "session.status_rescheduled": lambda _: ("wakes again soon", ""),
     "session.error": lambda body: ("error", _text((body.get("error") or {}).get("message"))),
     "session.status_terminated": lambda body: ("ended", _text(body.get("reason"))),
+    "session.child_created": lambda _: ("started another session", ""),
+    "span.started": lambda body: (f"began a {body.get('span_kind') or 'step'}", ""),
+    "span.completed": lambda body: (f"ended a {body.get('span_kind') or 'step'}", ""),
+    "span.model_request_start": lambda _: ("asked the model", ""),
+    "span.model_request_end": lambda _: ("got an answer of the model", ""),
+    "span.outcome_evaluation_start": lambda _: ("checks the outcome", ""),
+    "span.outcome_evaluation_end": lambda body: (f"outcome checked: {body.get('status', '')}".replace("_", " "), ""),
+    "wake.queued": lambda body: ("a wake is queued", _text(body.get("note"))),
+    "wake.schedule_set": _set_schedule,
     "approval.requested": lambda body: (f"asks whether {body.get('tool', 'a tool')} may run", _text(body.get("command"))),
-    "run.started": lambda _: ("the run began", ""),
-    "run.finished": lambda body: (f"the run ended: {body.get('state', '')}", ""),
 }

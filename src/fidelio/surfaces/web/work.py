@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 
@@ -14,11 +14,14 @@ from fidelio.errors import FidelioError, UsageProblem
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.runs.worktrees import Worktree, read_diff
 from fidelio.runtime.memory.notes import load_note_versions
+from fidelio.runtime.memory.session_memory import MemoryVersion
 from fidelio.runtime.outcomes.record import Outcome
 from fidelio.runtime.project.changes import ProjectChanges
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.runtime.resources.versions import Substrate
+from fidelio.runtime.wakes.record import QueuedWake, Schedule
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
+from fidelio.surfaces.web.session_views import SessionView
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.ASCII)
 _HEADERS = ("diff --git ", "Binary or large file ", "# ")
@@ -32,21 +35,53 @@ class ChangedFile(msgspec.Struct, frozen=True):
     name: str
     lines: tuple[str, ...]
 
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The lines without what the page says in words: the names, and the version control's own digests and modes."""
+        start = next((at for at, line in enumerate(self.lines) if line.startswith("@@")), None)
+        return self.lines if start is None else self.lines[start:]
+
+    @property
+    def kind(self) -> str:
+        header = self.lines[: len(self.lines) - len(self.shown)]
+        if any(line.startswith(("new file", "--- /dev/null")) for line in header):
+            return "new"
+        return "deleted" if any(line.startswith(("deleted file", "+++ /dev/null")) for line in header) else ""
+
+    @property
+    def added(self) -> int:
+        return sum(line.startswith("+") for line in self._changed)
+
+    @property
+    def removed(self) -> int:
+        return sum(line.startswith("-") for line in self._changed)
+
+    @property
+    def _changed(self) -> tuple[str, ...]:
+        return self.shown if self.shown[:1] and self.shown[0].startswith("@@") else ()
+
+
+class MemoryEntry(msgspec.Struct, frozen=True):
+    """A version of the memory of an agent. `lines` are what it changed, as lines of a diff."""
+
+    version: MemoryVersion
+    stored_at: int
+    lines: tuple[str, ...]
+
 
 class RuntimeFacts(msgspec.Struct, frozen=True):
     """The outcomes of a runtime agent, and what will wake it."""
 
     outcomes: tuple[Outcome, ...] = ()
-    queued: Sequence[Mapping[str, Any]] = ()
-    schedules: Sequence[Mapping[str, Any]] = ()
+    queued: Sequence[QueuedWake] = ()
+    schedules: Sequence[Schedule] = ()
 
 
 async def load_runtime_facts(request: PageRequest, session: Session) -> RuntimeFacts:
     """Outcomes and queued wakes; none of a session that cannot be read, which must not hide the rest of the page."""
     with suppress(FidelioError):
-        runtime = await request.services.application.runtime()
-        loaded, described = await runtime.load(session.id), await runtime.describe(session.id)
-        return RuntimeFacts(loaded.record.outcomes.outcomes, described["queuedWakes"], described["schedules"])
+        record = (await (await request.services.application.runtime()).load(session.id)).record
+        return RuntimeFacts(record.outcomes.outcomes, record.wakes.queued, record.wakes.schedules)
     return RuntimeFacts()
 
 
@@ -55,7 +90,9 @@ async def _show_changes(request: PageRequest) -> Result:
     session = await (await request.services.records()).find(request.path("session"))
     lines = (await _read_changes(request, session)).rstrip("\n").split("\n")
     files = split_files(lines[:_MOST_LINES]) if lines != [""] else []
-    return PageContent("changes.html", {"session": session, "files": files, "more": max(0, len(lines) - _MOST_LINES)})
+    values = {"view": SessionView(session), "files": files, "more": max(0, len(lines) - _MOST_LINES)}
+    totals = {"added": sum(file.added for file in files), "removed": sum(file.removed for file in files)}
+    return PageContent("changes.html", {**values, **totals})
 
 
 async def _read_changes(request: PageRequest, session: Session) -> str:
@@ -114,12 +151,22 @@ async def _show_memory(request: PageRequest) -> Result:
     substrate = await Substrate.open(context, session.record.get("project", ""), session.record["agent"])
     versions = await load_note_versions(substrate, _MOST_VERSIONS)
     older = [*(notes for _, notes in versions), ""][1:]
-    shown = [(version, _compare(before, notes)) for (version, notes), before in zip(versions, older, strict=True)]
-    return PageContent("memory.html", {"session": session, "versions": shown})
+    entries = [
+        MemoryEntry(version, _read_moment(version.created_at), _compare(before, notes))
+        for (version, notes), before in zip(versions, older, strict=True)
+    ]
+    return PageContent("memory.html", {"view": SessionView(session), "entries": entries, "most": _MOST_VERSIONS})
+
+
+def _read_moment(iso: str) -> int:
+    return round(datetime.fromisoformat(iso).timestamp() * 1000)
 
 
 def _compare(old: str, new: str) -> tuple[str, ...]:
-    return tuple(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), "before", "after"))
+    """The changed lines, without the names of files: notes are no file, and whether they end with a new line is no change."""
+    before, after = (f"{text.rstrip()}\n" if text.strip() else "" for text in (old, new))
+    lines = render_unified(compare_texts(before, after, most_edits=PAGE_EDITS), "before", "after")
+    return tuple(line for line in lines if not line.startswith(("---", "+++")))
 
 
 ROUTES = (

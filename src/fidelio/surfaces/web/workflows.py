@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup
 
 from fidelio.conductor.context import ignore_event
-from fidelio.conductor.plan import DEFAULT_WORKER, Plan, parse_inputs
-from fidelio.definitions.drawing.graph import build_graph
-from fidelio.definitions.drawing.svg import draw_svg
+from fidelio.conductor.plan import DEFAULT_WORKER, Plan
+from fidelio.definitions.drawing.graph import Graph, build_graph, find_target_node
+from fidelio.definitions.drawing.svg import NO_MARKS, draw_svg_for_page
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library
+from fidelio.definitions.library.listing import WorkflowSummary
 from fidelio.definitions.lint import lint
-from fidelio.surfaces.text import escape_text
+from fidelio.definitions.models import Workflow
+from fidelio.errors import FidelioError
+from fidelio.orchestrator.runs.context import require_directory, resolve_project
+from fidelio.surfaces.web.inputs import make_field, read_inputs
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 
 # Files of definitions: their names end like this, and more or larger ones are not shown.
@@ -37,27 +44,57 @@ class ActivityEntry(msgspec.Struct, frozen=True):
     text: str
 
 
+class LibraryEntry(msgspec.Struct, frozen=True):
+    """A workflow in the list of the library, with the numbers of its findings of lint."""
+
+    summary: WorkflowSummary
+    errors: int
+    warnings: int
+
+
 async def _list_workflows(request: PageRequest) -> Result:
     library = await request.services.application.library()
-    return PageContent(
-        "workflows.html", {"workflows": library.list(), "untrusted": [str(root.path) for root in library.untrusted]}
-    )
+    findings = await asyncio.to_thread(_find_all, library)
+    entries = [_count_findings(library, entry, findings) for entry in library.list()]
+    return PageContent("workflows.html", {"entries": entries, "untrusted": [str(root.path) for root in library.untrusted]})
+
+
+def _find_all(library: Library) -> tuple[Finding, ...]:
+    """All findings of lint; checking the bundled workflows takes 20 ms, so it is done again only after a change of a file."""
+    return library.remember("lint", lambda: lint(library))
+
+
+def _count_findings(library: Library, entry: WorkflowSummary, findings: Sequence[Finding]) -> LibraryEntry:
+    path = str(library.path(entry.id))
+    own = [each.severity for each in findings if each.file == path or each.file.startswith(f"{path}/")]
+    return LibraryEntry(entry, own.count("error"), own.count("warning"))
 
 
 async def _show_workflow(request: PageRequest) -> Result:
+    return await _show_form(request, {}, {})
+
+
+async def _show_form(request: PageRequest, typed: Mapping[str, str], problems: Mapping[str, str]) -> Result:
+    """A workflow with its drawing and the form that starts a run; after a problem with what was typed."""
     library, name = await request.services.application.library(), request.path("workflow")
     entry = library.entry(name)
     if entry.broken:
         # A broken file cannot be drawn; its findings say where it is broken.
         return PageContent("workflow.html", {"entry": entry, "drawing": Markup(""), "activities": []})
     blueprints = await asyncio.to_thread(request.services.application.blueprints().list, request.services.project)
+    workflow = library.workflow(name)
     values = {
-        "workflow": library.workflow(name),
+        "workflow": workflow,
         "blueprints": blueprints.agents,
         "default": DEFAULT_WORKER,
+        "project": request.services.project,
+        "fields": [make_field(variable, typed, problems) for variable in workflow.variables],
+        "typed": typed,
+        "problems": problems,
         "activities": _list_activities(library, name),
     }
-    return PageContent("workflow.html", {**values, "entry": entry, "drawing": draw_workflow(library, name)})
+    status = HTTPStatus.BAD_REQUEST if problems else HTTPStatus.OK
+    return PageContent("workflow.html", {**values, "entry": entry, "drawing": draw_workflow(library, name)}, status)
 
 
 def _list_activities(library: Library, name: str) -> list[ActivityEntry]:
@@ -67,17 +104,29 @@ def _list_activities(library: Library, name: str) -> list[ActivityEntry]:
 
 
 def draw_workflow(library: Library, workflow: str) -> Markup:
-    """The drawing of a workflow. Every text in it is escaped by the drawing itself."""
-    return Markup(draw_svg(build_graph(library.workflow(workflow)), styled=False))  # noqa: S704  # escaped by draw_svg
+    """The drawing of a workflow in its page."""
+    return _draw(build_graph(library.workflow(workflow)), "", {}, {})
 
 
-def draw_session(library: Library, record: Mapping[str, Any]) -> Markup:
-    """The drawing of the workflow of a session: where it is and which activities it has been in."""
-    marks = dict.fromkeys(record.get("completed") or (), "visited")
+def draw_session(
+    workflow: Workflow, record: Mapping[str, Any], taken: Sequence[str], states: Mapping[str, str] = NO_MARKS
+) -> Markup:
+    """The drawing of the workflow of a session: where it is, where it has been, and which transitions are open now.
+
+    `taken` are the activities in the order in which it entered them, `states` those of the transitions by their targets.
+    """
+    activity = find_activity(record)
+    marks = dict.fromkeys((*(record.get("completed") or ()), *taken), "visited")
     if record.get("status") not in ("completed", "cancelled"):
-        marks[find_activity(record)] = "current"
-    graph = build_graph(library.workflow(escape_text(str(record.get("workflow") or ""))))
-    return Markup(draw_svg(graph, marks=marks, styled=False))  # noqa: S704  # escaped by draw_svg
+        marks[activity] = "current"
+    edges = dict.fromkeys(pairwise(taken), "taken")
+    edges |= {(activity, find_target_node(workflow, target)): state for target, state in states.items()}
+    return _draw(build_graph(workflow), f"/workflows/{quote(workflow.id)}", marks, edges)
+
+
+def _draw(graph: Graph, address: str, marks: Mapping[str, str], edge_marks: Mapping[tuple[str, str], str]) -> Markup:
+    """Every text in a drawing is escaped by the drawing itself."""
+    return Markup(draw_svg_for_page(graph, address, marks=marks, edge_marks=edge_marks))  # noqa: S704  # escaped by the drawing
 
 
 def find_activity(record: Mapping[str, Any]) -> str:
@@ -100,13 +149,17 @@ class ListedFile(msgspec.Struct, frozen=True):
     lines: tuple[ListedLine, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        return (*self.findings, *(finding for line in self.lines for finding in line.findings))
+
 
 async def _show_source(request: PageRequest) -> Result:
     """The files of a workflow, each line with its findings of lint."""
     library, name = await request.services.application.library(), request.path("workflow")
     title = library.entry(name).title
     files = await asyncio.to_thread(_read_sources, library, name)
-    count = sum(len(file.findings) + sum(len(line.findings) for line in file.lines) for file in files)
+    count = sum(len(file.all_findings) for file in files)
     return PageContent("source.html", {"workflow": name, "title": title, "files": files, "count": count})
 
 
@@ -133,17 +186,23 @@ async def _run_workflow(request: PageRequest) -> Result:
     await request.require_person()
     services, fields = request.services, request.fields
     workflow = (await services.application.library()).workflow(request.path("workflow"))
-    pairs = [f"{name[6:]}={text}" for name, text in fields.items() if name.startswith("input-") and text.strip()]
+    inputs, problems = read_inputs(workflow, fields)
+    if problems:
+        return await _show_form(request, fields, problems)
     plan = Plan(
         workflow=workflow.id,
-        project=services.project,
+        project=resolve_project(fields.get("project", "").strip() or services.project),
         agent=fields.get("agent") or DEFAULT_WORKER,
-        inputs=parse_inputs(pairs, workflow),
+        inputs=inputs,
     )
-    conductor = await services.application.conductor(ignore_event)
-    run = await conductor.find_or_start(plan, force_new=True)
+    try:
+        require_directory(plan.project)
+        conductor = await services.application.conductor(ignore_event)
+        run = await conductor.find_or_start(plan, force_new=True)
+    except FidelioError as problem:
+        return await _show_form(request, fields, {"": str(problem)})
     services.keep_running(conductor.run(run.session))
-    return Redirect(f"/sessions/{run.session}")
+    return Redirect(f"/sessions/{run.session}?done=started")
 
 
 ROUTES = (

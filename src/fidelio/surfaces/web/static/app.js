@@ -101,52 +101,35 @@
     icon.href = waiting ? `data:image/svg+xml,${encodeURIComponent(drawn)}` : plainIcon;
   };
 
-  // Drawings: larger and smaller, moved by dragging, and a click on a node leads to its definition.
+  // Drawings: larger and smaller, and moved by dragging. An activity is a link, so it needs nothing of this.
   let zoom = 1;
+  const centred = new WeakSet();
+  const centre = (area) => {
+    if (centred.has(area) || area.scrollWidth <= area.clientWidth) return;
+    centred.add(area);
+    const box = (area.querySelector(".current") ?? area.querySelector(".start") ?? area).getBoundingClientRect();
+    area.scrollLeft += box.left + box.width / 2 - area.getBoundingClientRect().left - area.clientWidth / 2;
+  };
   const showDrawings = () => {
     for (const drawing of document.querySelectorAll("[data-drawing]")) {
       drawing.querySelector("[data-zoom]").hidden = false;
       const picture = drawing.querySelector("svg");
-      // A picture has no links in it for a screen reader; a group has.
-      picture.setAttribute("role", "group");
       picture.style.maxWidth = zoom === 1 ? "" : "none";
       picture.style.width = zoom === 1 ? "" : `${zoom * 100}%`;
-      for (const node of drawing.querySelectorAll("[data-node].activity")) {
-        node.setAttribute("tabindex", "0");
-        node.setAttribute("role", "link");
-      }
+      centre(drawing.querySelector(".drawing"));
     }
   };
-  const openDefinition = (name) => {
-    const found = document.querySelector(`[data-definition="${CSS.escape(name)}"]`);
-    if (!found) return;
-    found.open = true;
-    found.scrollIntoView({ block: "start" });
-    found.querySelector("summary").focus({ preventScroll: true });
-  };
-  const follow = (node) => {
-    const address = node.closest("[data-drawing]").dataset.definitions;
-    if (address) location.assign(`${address}#activity-${encodeURIComponent(node.dataset.node)}`);
-    else openDefinition(node.dataset.node);
-  };
+  let dragging = null;
+  let dragged = false;
   document.addEventListener("click", (event) => {
     const by = event.target.closest?.("[data-zoom-by]")?.dataset.zoomBy;
     if (by !== undefined) {
       zoom = Number(by) ? Math.min(6, Math.max(0.25, zoom * Number(by))) : 1;
       showDrawings();
     }
-    const node = event.target.closest?.("[data-node].activity");
-    if (node && !dragged) follow(node);
+    if (dragged && event.target.closest?.(".drawing")) event.preventDefault();
   });
-  document.addEventListener("keydown", (event) => {
-    const node = event.target.closest?.("[data-node].activity");
-    if (!node || event.key !== "Enter") return;
-    // Else the key would close the definition again, which has the focus by then.
-    event.preventDefault();
-    follow(node);
-  });
-  let dragging = null;
-  let dragged = false;
+  document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".drawing")) event.preventDefault(); });
   document.addEventListener("pointerdown", (event) => {
     const area = event.target.closest?.(".drawing");
     dragged = false;
@@ -159,10 +142,6 @@
     dragging.area.scrollTop = dragging.top - (event.clientY - dragging.y);
   });
   document.addEventListener("pointerup", () => { dragging = null; });
-  const showLinked = () => {
-    if (location.hash.startsWith("#activity-")) openDefinition(decodeURIComponent(location.hash.slice("#activity-".length)));
-  };
-  window.addEventListener("hashchange", showLinked);
 
   const update = () => {
     localize();
@@ -185,5 +164,4 @@
 
   document.addEventListener("htmx:after:swap", update);
   update();
-  showLinked();
 })();
