@@ -91,7 +91,9 @@ def host_lock(home: Home) -> FileLock:
 
 
 def is_hosted(home: Home) -> bool:
-    """Whether a process is the agent host of this home now."""
+    """Whether a process is the agent host of this home now. Looking leaves no file behind."""
+    if not home.agents_lock.exists():
+        return False
     lock = host_lock(home)
     if not lock.acquire():
         return True

@@ -244,6 +244,17 @@ def test_an_agent_file_demands_proof_and_that_is_no_exception_from_asking() -> N
     assert list_unasked(definition.tools) == []
 
 
+@proves("runtime.proven-report")
+async def test_a_policy_that_somebody_loosens_is_in_the_report(session: ServiceSession, key: SoftwareKey) -> None:
+    await session.service.set_policy(session.id, "shell_run", "always_allow", by="person:somebody")
+    report = RuntimeReport(session=session.id, name="", store="")
+    for event in await session.ledger.events(session.id):
+        report.add(event)
+
+    changed = [(policy.tool, policy.policy, policy.by) for policy in report.policies]
+    assert changed == [("shell_run", "proven", "person:ada"), ("shell_run", "always_allow", "person:somebody")]
+
+
 @proves("runtime.proven")
 async def test_an_unknown_policy_is_refused(session: ServiceSession) -> None:
     with pytest.raises(UsageProblem, match="proven"):
