@@ -13,6 +13,7 @@ import msgspec
 
 from fidelio.clock import format_iso
 from fidelio.errors import Command, Text
+from fidelio.inbox import PROVEN
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
 from fidelio.orchestrator.blueprints.model import effective_mode
@@ -76,7 +77,7 @@ def status_json(
         "session_id": session.id,
         "run": session.run.number,
         **run_json(session.run),
-        "question": None if session.question is None else answer_hint(session.question, render=render),
+        "question": None if session.question is None else answer_hint(session.question, questions, render=render),
         "queued_messages": session.queued_messages or None,
         "waits_because": render(why) if why else None,
         "changes": session.changes or None,
@@ -100,7 +101,10 @@ def run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def answer_hint(request: str, *, render: Render = str) -> str:
+def answer_hint(request: str, questions: Sequence[Request] = (), *, render: Render = str) -> str:
+    """How a request is answered; `questions` are the open requests of the session."""
+    if any(item.id == request and item.detail.get("answered_by") == PROVEN for item in questions):
+        return f"a person has to sign the answer to request {request} on the web page: {render(Command('open'))} prints a link"
     command = render(Command("answer", request))
     return f"a person has to answer request {request}: with answer_agent_question, or {command}"
 

@@ -9,17 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.app.fidelio_executor import build_definition
 from fidelio.app.person_keys import check_signature, find_proof_problems
 from fidelio.errors import PersonKeyProblem, PersonNeeded, UsageProblem
 from fidelio.inbox import Inbox
 from fidelio.ledger.model import Request
+from fidelio.mcp_client import McpServer
 from fidelio.orchestrator.blueprints.model import Blueprint, Permissions, narrow_permissions
 from fidelio.orchestrator.blueprints.reading import BlueprintHead, find_head_problems
-from fidelio.orchestrator.executors.contract import AgentQuestion, Reporter, Turn, TurnResult
+from fidelio.orchestrator.executors.claude.messages import ControlRequestBody
+from fidelio.orchestrator.executors.claude.stream import answer_permission_request
+from fidelio.orchestrator.executors.contract import AgentQuestion, Reply, Reporter, Turn, TurnResult
 from fidelio.orchestrator.runs.rights import AgentRights
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.tools.model import RuntimeContext
+from fidelio.surfaces.views import answer_hint
 from tests.orchestrator.fakes import OrchestratorHarness, start, wait_until, wait_until_finished
 from tests.runtime.support import KEYS, FakeSandboxes
 from tests.support import proves
@@ -131,6 +136,53 @@ async def test_questions_that_are_no_permissions_need_no_signature(
     await wait_until_finished(hosted, "aria")
 
     assert (await hosted.result("aria")).text == "Softly."
+
+
+@proves("orchestrator.proven")
+async def test_claude_code_is_offered_no_yes_to_the_like_of_it() -> None:
+    rule = {"type": "addRules", "rules": [{"toolName": "Bash"}], "behavior": "allow"}
+    request = ControlRequestBody(
+        "can_use_tool", tool_name="Bash", tool_use_id="t1", input={"command": "make"}, permission_suggestions=[rule]
+    )
+    offered: list[list[str]] = []
+
+    class Recorder:
+        async def ask(self, question: AgentQuestion) -> Reply:
+            offered.append([option for option, _ in question.options])
+            return Reply("refuse", "")
+
+    for permissions in (Permissions(), PROVEN):
+        await answer_permission_request(request, permissions, Recorder())  # type: ignore[arg-type]  # the part that is used
+
+    assert offered == [["allow", "allow-always", "refuse"], ["allow", "refuse"]]
+
+
+@proves("orchestrator.proven")
+@pytest.mark.parametrize("mode", ["ask", "edit", "read"])
+def test_an_agent_of_the_runtime_gets_policies_that_demand_proof(mode: Any) -> None:
+    server = McpServer(command="tickets")
+    blueprint = Blueprint(
+        name="helper",
+        description="Helps.",
+        executor="fidelio",
+        permissions=Permissions(mode=mode, allow=("shell_exec", "mcp__tickets__list"), answered_by="proven"),
+        mcp_servers={"tickets": server},
+    )
+    tools = build_definition(blueprint).tools
+
+    assert "always_ask" not in tools.policies.values()
+    assert "auto" not in tools.policies.values()
+    assert (tools.policies["shell_run"], tools.policies["shell_exec"]) == ("proven", "always_allow")
+    assert tools.mcp_servers["tickets"].policies == {"*": "proven", "list": "always_allow"}
+
+
+@proves("orchestrator.proven")
+def test_an_agent_that_waits_is_said_to_need_a_signature() -> None:
+    detail = {"answered_by": "proven"}
+    asked = Request("r_1", "s_1", "permission", "k", "May I?", (), "", detail, "open", {}, "", "", "", 0, None, None)
+
+    assert "sign the answer to request r_1" in answer_hint("r_1", [asked])
+    assert "answer_agent_question" in answer_hint("r_2", [asked])
 
 
 @proves("orchestrator.proven-children")

@@ -22,7 +22,18 @@ from tests.surfaces.web.test_every_page import fill
 # The tables of facts. Those of the search index are a projection, which a search brings up to date.
 _FACTS = ("events", "sessions", "requests", "documents", "document_versions", "blobs", "jobs")
 # The parameters of every form, so that an address that took one for a form would do something.
-FORM = {"option": "warm", "decision": "allow", "action": "end", "confirm": "yes", "text": "warm", "name": "x", "agent": "echo"}
+FORM = {
+    "option": "warm",
+    "decision": "allow",
+    "action": "end",
+    "confirm": "yes",
+    "text": "warm",
+    "name": "x",
+    "agent": "echo",
+    "all": "yes",
+    "webhook": "w",
+    "url": "https://example.com",
+}
 _PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 
 

@@ -231,10 +231,9 @@ class AgentToolset(ToolHandlers):
         seconds = self._app.settings.sync_seconds
         session = await self._watch(context, service, session, seconds or None)
         if session.question:
-            message = (
-                f"Agent session {session.name} asks something; {answer_hint(session.question, render=context.render)}. {POLL}"
-            )
-            return render_json(started_json(session, message, await service.questions(session)))
+            questions = await service.questions(session)
+            how = answer_hint(session.question, questions, render=context.render)
+            return render_json(started_json(session, f"Agent session {session.name} asks something; {how}. {POLL}", questions))
         if session.run.is_active:
             how = "is not done and" if session.run.state == "queued" else "is still running and"
             message = f"Agent session {session.name} {how} {describe_background_run(session)}. {POLL}"
