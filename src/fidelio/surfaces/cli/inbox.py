@@ -243,7 +243,8 @@ _INDENT = "    "
 _MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
 _MAX_VALUE, _MAX_SUMMARY = 40, 80
-_ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer."}
+_SIGNED = "Only an answer that is signed with a registered key counts: fidelio open prints a link to the page."
+_ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer.", PROVEN: _SIGNED}
 
 
 class InboxItem(msgspec.Struct, frozen=True):
@@ -255,10 +256,7 @@ class InboxItem(msgspec.Struct, frozen=True):
 
 
 def print_item(item: InboxItem, program: str, *, with_menu: bool = False) -> None:
-    """Print a request with its context and the command that answers it, which begins with `program`.
-
-    `with_menu`: a menu follows, so the command is left out.
-    """
+    """Print a request with its context and, unless a menu follows, the command of `program` that answers it."""
     request, session = item.request, item.session
     id_ = quote_name(request.session)
     name = f"{quote_name(session.name)} ({id_})" if session is not None and session.name else id_
@@ -287,9 +285,9 @@ def _print_part(title: str, text: str, *, max_lines: int | None = MAX_LINES) -> 
 def item_json(item: InboxItem) -> dict[str, Any]:
     """JSON of a request and its session. Variables only while it is open: later they may differ from those at the question."""
     session = item.session
-    variables = {"variables": _variables(session)} if item.request.state == "open" and session is not None else {}
-    mismatch = {"mismatch": item.mismatch} if item.mismatch else {}
-    return {**request_json(item.request), "session_name": None if session is None else session.name, **variables, **mismatch}
+    more: dict[str, Any] = {"variables": _variables(session)} if item.request.state == "open" and session is not None else {}
+    more |= {"mismatch": item.mismatch} if item.mismatch else {}
+    return {**request_json(item.request), "session_name": None if session is None else session.name, **more}
 
 
 def notification_json(settings: Settings, request: Request) -> dict[str, Any]:
@@ -367,17 +365,15 @@ def _print_state(request: Request, program: str, *, with_menu: bool) -> None:
         print_line(f"{request.state}: {how}by {quote_name(request.answered_by or '')}", _INDENT)
         click.echo()
         return
-    for line in filter(None, (_ANSWERERS.get(request.detail.get("answered_by", ""), ""), _describe_default(request))):
+    how, answerer = "OPTION" if request.options else '--text "..."', request.detail.get("answered_by", "")
+    if answerer == PROVEN:
+        how = "|".join(request.detail.get("unsigned_options", ()))
+    for line in filter(None, (_ANSWERERS.get(answerer, ""), _describe_default(request))):
         print_line(line, _INDENT)
     if with_menu:
         return
-    is_proven = request.detail.get("answered_by") == PROVEN
-    if is_proven:
-        print_line(f"Only an answer that is signed with a registered key counts: {program} open", _INDENT)
-    how = "OPTION" if request.options else '--text "..."'
-    options = "|".join(request.detail.get("unsigned_options", ())) if is_proven else how
-    if options:
-        click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {options}")
+    if how:
+        click.echo(f"{_INDENT}Answer with: {program} answer {request.id} {how}")
     if request.kind == APPROVAL:
         print_line('A comment for the agent is added with --text "...".', _INDENT)
     click.echo()
