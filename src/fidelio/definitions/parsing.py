@@ -6,7 +6,7 @@ workflows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -53,7 +53,7 @@ def validate(model: type[Model], document: ParsedDocument, data: object = None, 
     try:
         return model.model_validate(data)
     except ValidationError as problem:
-        if not under and (keys := find_newer_keys(data)):
+        if keys := find_newer_keys(document.data):
             sentence = describe_newer_generation(keys)
             at = document.at(tuple(keys[:1]))
             raise UnreadableDefinition(
@@ -71,9 +71,15 @@ NEWER_GENERATION_REMEDY = (
 
 
 def find_newer_keys(data: object) -> list[str]:
-    """The keys that only files of a newer generation of the format have."""
+    """The keys that only files of a newer generation of the format have, in the file itself or in the activities in it."""
     if not isinstance(data, dict):
         return []
+    activities = data.get("activities")
+    inner = (key for each in activities for key in find_newer_keys(each)) if isinstance(activities, list) else ()
+    return list(dict.fromkeys([*_find_own_newer_keys(data), *inner]))
+
+
+def _find_own_newer_keys(data: Mapping[str, Any]) -> list[str]:
     keys = [key for key in ("techniques", "fragments") if isinstance(data.get(key), (dict, list))]
     steps = data.get("steps")
     if isinstance(steps, list) and any(isinstance(step, dict) and step.get("kind") in _STEP_KINDS for step in steps):

@@ -228,6 +228,18 @@ def test_a_file_of_a_newer_generation_is_one_finding_that_says_so(
     assert "convert it" in found[0].remedy
 
 
+@proves("lint.newer-generation")
+@pytest.mark.parametrize(("broken", "severity"), [({}, "warning"), ({"name": 3}, "error")])
+def test_a_single_file_of_a_newer_generation_is_one_finding_too(tmp_path: Path, broken: dict[str, Any], severity: str) -> None:
+    steps = [{"id": "ask", "name": "Ask", "kind": "checkpoint"}, {"id": "act", "name": "Act", "kind": "action"}]
+    activities = [{"id": name, "version": "1.0.0", "name": name, "steps": steps, **broken} for name in ("a", "b")]
+    whole = {"id": "w", "version": "1.0.0", "title": "W", "activities": activities}
+    found = lint_directory(save(tmp_path, {"w.yaml": json.dumps(whole)}))
+
+    assert [(finding.rule, finding.severity) for finding in found] == [("newer-generation", severity)]
+    assert "steps with `kind`" in found[0].sentence
+
+
 @proves("lint.broken-manifest")
 def test_the_activities_of_a_broken_manifest_are_checked_too(tmp_path: Path) -> None:
     broken = {"w/workflow.yaml": manifest("w") + "tags: 3\n", "w/activities/01-a.yaml": activity("a") + "steps: 3\n"}

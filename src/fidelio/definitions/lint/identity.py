@@ -183,4 +183,4 @@ def _is_newer_key(path: Path, source: SourceFile) -> bool:
 
 
 def _find_newer_keys(source: SourceFile) -> list[str]:
-    return find_newer_keys(source.document.data) if source.document is not None and not source.inside else []
+    return find_newer_keys(source.document.data) if source.document is not None else []
