@@ -252,7 +252,7 @@ async def test_the_worker_carries_out_an_activity_and_its_manifest_is_accepted(
 
 @proves("scripted.worker")
 async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: dict[str, str]) -> None:
-    tools: list[str] = []
+    tools, waits = list[str](), list[int]()
 
     async with asyncio.timeout(SECONDS), entered(tmp_path, environ, "greet") as (client, token):
         await ask(client, "yield_checkpoint", session_token=token, checkpoint_id="choose-tone")
@@ -261,11 +261,14 @@ async def test_a_worker_goes_on_where_another_stopped(tmp_path: Path, environ: d
             tools.append(tool)
             if tools == ["get_workflow_status"] * 3:
                 await person_answers(load_settings(environ=environ), "warm", "choose-tone")
-            return await client.call(tool, arguments)
+            waits.append(arguments.get("wait_seconds", 0))
+            # Every wait is over at once, as if nobody had answered in its time.
+            return await client.call(tool, {**arguments, "wait_seconds": 0} if waits[-1] else arguments)
 
         done = await carry_out_activity(json.dumps({"task": "work", "session_token": token}), use)
 
     assert [step["step_id"] for step in done["steps"]] == ["look", "ask"]
+    assert [wait > 0 for wait in waits[:3]] == [False, True, True]
     assert tools[3:] == ["resume_checkpoint", "get_activity", "get_skill", "get_skill", "yield_checkpoint"]
 
 
