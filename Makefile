@@ -27,7 +27,7 @@ run: ## Install Fidelio into .venv, show the tour and run a demo agent (Ctrl-C e
 test: ## Run the tests (ARGS="..." is passed to pytest)
 	@scripts/setup.sh test
 	@scripts/parts.sh
-	@$(BIN)/pytest -m "not soak" -n $(WORKERS) $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -m "not soak" -n $(WORKERS) $(ARGS)  # compiling the tests in every process takes longer
 
 soak: ## Run the long tests too
 	@scripts/setup.sh test

@@ -129,7 +129,7 @@ def _listen(process: subprocess.Popen[bytes], words: list[bytes], decided: threa
 
 
 def start_server(programs: Path) -> PrivateServer:
-    place = Path(tempfile.mkdtemp(prefix="fidelio-pg-", dir="/tmp"))
+    place = Path(tempfile.mkdtemp(prefix="fidelio-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")))
     user = _NOBODY if os.geteuid() == 0 else None
     if user is not None:
         shutil.chown(place, user)
