@@ -65,6 +65,7 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "/agents": ("/agents",),
     "/passkeys": ("/passkeys",),
     "/passkeys/registration": ("/passkeys/registration",),
+    "/webhooks": ("/webhooks",),
     "/search": ("/search?q=marmalade+violin",),
     "/health-check": ("/health-check",),
 }
@@ -73,6 +74,7 @@ NOT_PAGES: Mapping[str, str] = {
     "/": "sends the browser to the inbox or to the sessions",
     "/live": "is a stream; open streams and their delay are measured apart",
     "/sign-in": "reads nothing",
+    "/passkeys/at-localhost": "sends the browser to another address of this server",
     "/passkeys/confirmation": "needs a new key; reads what the list of keys and a challenge read",
     "/static/{name:path}": "sends files; their weight is that of every page",
     "/{rest:path}": "says that there is no such page",
