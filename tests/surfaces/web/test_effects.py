@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from starlette.routing import Route
 
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
 from tests.support import proves
@@ -145,6 +146,22 @@ async def test_no_form_with_a_missing_or_foreign_token_changes_anything(site: Si
             for form in (FORM, *({**FORM, "form_token": token} for token in tokens)):
                 answered = await client.post(fill_path(path, values), data=form)
                 assert answered.status_code == 403, path
+
+        assert read_facts(site) == before
+
+
+@proves("web.person", "web.looking-changes-nothing")
+async def test_no_form_of_an_agent_changes_anything(site: Site, values: dict[str, str]) -> None:
+    """It has the cookie and the token of the forms. Signing out is left: it takes something only from the browser itself."""
+    agent = {AGENT_HEADER: "s_000000000000.1"}
+    async with site.visit() as client:
+        token = await read_form_token(client)
+        before = read_facts(site)
+        for path in (path for path in list_routes(site, "POST") if path not in ("/sign-in", "/sign-out")):
+            for action in ("end", "stop", "delete", "message", "start", "add", "remove", "test"):
+                form = {**FORM, "form_token": token, "action": action, f"pick-{values['request']}": "on"}
+                answered = await client.post(fill_path(path, values), data=form, headers=agent)
+                assert 400 <= answered.status_code < 500, (path, action)
 
         assert read_facts(site) == before
 

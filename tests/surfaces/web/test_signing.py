@@ -240,6 +240,20 @@ async def test_a_report_shows_that_a_key_was_replaced_and_old_answers_stay_prove
     assert left.confirmed_with == f"the key {registered.fingerprint}"
 
 
+@proves("inbox.proven")
+async def test_an_answer_stays_proven_when_its_question_is_erased(
+    site: Site, question: Request, key: tuple[SoftwareKey, PersonKey]
+) -> None:
+    records, proof = await site.application.records(), key[0].sign_answer(question, "yes")
+    await (await site.application.inbox()).answer(question.id, "yes", by="person:me", channel="web", proof=proof)
+    (opened,) = await records.events(question.session, types=("checkpoint.yielded",))
+    await records.redact(question.session, [opened.seq], actor="person:me", reason="private")
+
+    erased = await find(site, question.id)
+    assert (erased.question, erased.options, erased.assurance) == ("", (), "proven")
+    assert (await records.verify(question.session)).problems == ()
+
+
 @proves("web.key-terminal")
 async def test_an_agent_confirms_and_removes_no_key(site: Site, key: tuple[SoftwareKey, PersonKey], command: Command) -> None:
     keys = PersonKeys((await site.application.runtime()).context)
