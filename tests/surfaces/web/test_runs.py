@@ -146,6 +146,7 @@ async def test_the_report_on_the_page_says_what_differs_from_the_definition(site
     for visit in report.visits:
         for step in visit.done:
             assert str(step["step_id"]) in page
+    assert 'Look around <span class="muted">look</span>' in page
     assert ("differs from the workflow" in page) == bool(report.differences)
 
 

@@ -34,7 +34,7 @@ from fidelio.workflows.service import CurrentState
 # Workers whose activity is shown, their events that are read, and how many of them are shown.
 _WORKERS, _READ, _SHOWN = 3, 30, 6
 # Visits that are told, agents of a project among which workers are looked for, and events of a run that is compared at once.
-_VISITS, _NEWEST_AGENTS, _COMPARED = 200, 50, 500
+_VISITS, _NEWEST_AGENTS, _COMPARED = 200, 50, 200
 _OVER = ("completed", "cancelled")
 
 
@@ -242,8 +242,10 @@ def _list_transition_moves(state: CurrentState) -> list[PossibleMove]:
 async def _load_workers(request: PageRequest, session: Session, children: Sequence[Session]) -> list[WorkerView]:
     """What the newest agents of a run did last: those that it has started, and those that the conductor has."""
     records = await request.services.records()
-    workers = [*await _find_conducted(request, session), *(child for child in children if child.kind != "workflow")]
-    return [WorkerView(SessionView(worker), await _load_entries(records, worker)) for worker in workers[:_WORKERS]]
+    with suppress(FidelioError):
+        workers = [*await _find_conducted(request, session), *(child for child in children if child.kind != "workflow")]
+        return [WorkerView(SessionView(worker), await _load_entries(records, worker)) for worker in workers[:_WORKERS]]
+    return []
 
 
 async def _find_conducted(request: PageRequest, session: Session) -> list[Session]:
@@ -284,7 +286,16 @@ async def _show_report(request: PageRequest) -> Result:
         )
     report = await records.report(session.id, verdict)
     keys = await records.signing_keys(session.id, *(child.session for child in report.iter_children()))
-    return PageContent("report.html", {**values, "report": report, "keys": keys})
+    return PageContent(
+        "report.html", {**values, "report": report, "keys": keys, "names": await _load_step_names(request, session)}
+    )
+
+
+async def _load_step_names(request: PageRequest, session: Session) -> dict[tuple[str, str], str]:
+    """How the definition calls the steps, by the ids of activity and step."""
+    state = await _load_state(request, session)
+    activities = () if state is None else state.workflow.activities
+    return {(activity.id, step.id): step.name for activity in activities for step in activity.steps}
 
 
 ROUTES = (PageRoute(path="/sessions/{session}/report", show=_show_report),)

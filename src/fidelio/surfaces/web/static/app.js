@@ -114,8 +114,9 @@
     for (const drawing of document.querySelectorAll("[data-drawing]")) {
       drawing.querySelector("[data-zoom]").hidden = false;
       const picture = drawing.querySelector("svg");
-      picture.style.maxWidth = zoom === 1 ? "" : "none";
-      picture.style.width = zoom === 1 ? "" : `${zoom * 100}%`;
+      picture.style.width = picture.style.maxWidth = "";
+      const fitted = picture.getBoundingClientRect().width;
+      if (zoom !== 1) Object.assign(picture.style, { width: `${zoom * fitted}px`, maxWidth: "none" });
       centre(drawing.querySelector(".drawing"));
     }
   };
