@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from fidelio.clock import now_ms
 from fidelio.inbox import NewRequest, open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from tests.support import proves
@@ -263,3 +265,91 @@ async def test_another_page_cannot_show_a_question_in_a_frame(site: Site, browse
     shown = [await frame.content() for frame in page.frames if frame is not page.main_frame]
 
     assert all("Allow it once" not in content for content in shown)
+
+
+@proves("web.inbox-context")
+async def test_a_question_says_what_each_option_does_and_what_happens_without_an_answer(site: Site) -> None:
+    expiring = open_request("permission", "x", "May I?", YES_OR_NO, {}, expires_at=now_ms() + 3_600_000)
+    tones = ({"id": "warm", "label": "A warm note", "effect": {"setVariable": {"tone": "warm"}, "transitionTo": "write"}},)
+    timed = {
+        "workflow": "hello",
+        "activity": "greet",
+        "checkpoint": "tone",
+        "default_option": "warm",
+        "auto_advance_ms": 60_000,
+    }
+    await open_session(site, "one", expiring, open_request("checkpoint", "c", "Which tone?", tones, timed))
+
+    page = (await get(site, "/inbox")).text
+
+    assert "the agent does exactly what is shown" in page
+    assert "the agent does not do it" in page
+    assert "sets tone to &#34;warm&#34;" in page
+    assert "goes on with write" in page
+    assert re.search(r"Expires <time[^>]*>in 59 minutes · [-0-9]+ [0-9:]+ UTC</time>: after that it cannot be answered", page)
+    assert re.search(r"Without an answer, the agent may take <strong>A warm note</strong> from then on:\s+<time", page)
+
+
+@proves("web.inbox-folded")
+async def test_many_questions_are_folded_to_a_line_and_no_key_answers_what_is_folded(site: Site, tab: Page) -> None:
+    requests = [ask(str(number), tool="Bash", input={"command": f"make {number}"}) for number in range(11)]
+    await open_session(site, "one", *requests)
+    await tab.goto(f"{site.url}/inbox")
+    # The scripts run once everything is loaded.
+    await tab.wait_for_load_state("load")
+    second = tab.locator("[data-question]").nth(1)
+
+    await expect(tab.locator("[data-fold]")).to_have_count(10)
+    await expect(second.locator("summary")).to_contain_text("May I do 1? · make 1")
+    await expect(second.get_by_role("button", name="Allow it once")).to_be_hidden()
+    # What was not read is not marked either.
+    await expect(second.get_by_role("checkbox")).to_be_hidden()
+    await tab.keyboard.press("j")
+    await tab.keyboard.press("j")
+    await expect(second.get_by_role("button", name="Allow it once")).to_be_visible()
+    await second.locator("summary").click()
+    await second.focus()
+    await tab.keyboard.press("1")
+    inbox = await site.application.inbox()
+    assert [(await inbox.find(request.id)).state for request in requests] == ["open"] * 11
+    await second.locator("summary").click()
+    await second.focus()
+    await tab.keyboard.press("1")
+
+    await expect(tab.locator(".answer")).to_contain_text("Answered with allow")
+    assert (await inbox.find(requests[1].id)).state == "answered"
+
+
+@proves("web.several", "web.keyboard")
+async def test_marked_permissions_are_allowed_with_one_key(site: Site, tab: Page) -> None:
+    requests = [ask(str(number)) for number in range(3)]
+    await open_session(site, "one", *requests)
+    await tab.goto(f"{site.url}/inbox")
+    await tab.wait_for_load_state("load")
+    for key in ("D", "j", "x", "j", "x", "A"):
+        await tab.keyboard.press(key)
+
+    await expect(tab.get_by_role("heading", level=1)).to_have_text("Allowed")
+    inbox = await site.application.inbox()
+    assert [(await inbox.find(request.id)).state for request in requests] == ["answered", "answered", "open"]
+
+
+@proves("web.slower-is-told")
+async def test_who_was_writing_is_told_in_place_who_was_faster_and_keeps_the_text(site: Site, tab: Page) -> None:
+    request, other = ask("x", "question", "Which port?"), ask("y", "question", "Which host?")
+    await open_session(site, "one", request, other)
+    await tab.goto(f"{site.url}/inbox")
+    await tab.wait_for_load_state("load")
+    await tab.locator(f"#{request.id} textarea").fill("8080, I think")
+    inbox = await site.application.inbox()
+    await inbox.answer(other.id, text="localhost", by="person:other", channel="cli")
+    await expect(tab.locator("[data-question]")).to_have_count(1)
+    # Who had it not in hand is not disturbed.
+    await expect(tab.locator("[data-note]")).to_have_count(0)
+    await inbox.answer(request.id, text="9090", by="person:other", channel="cli")
+
+    note = tab.locator("[data-note]")
+    await expect(note).to_contain_text("Somebody was faster. Which port? Answered by person:other over cli")
+    await expect(note).to_contain_text("What you had written: 8080, I think")
+    await note.get_by_role("button", name="Close").click()
+    await expect(note).to_have_count(0)

@@ -168,7 +168,7 @@ async def test_a_page_that_was_away_is_told_at_once_that_something_changed(site:
     async with asyncio.timeout(30):
         messages = watcher.follow(0)
         first = [await anext(messages), await anext(messages)]
-        await messages.aclose()  # type: ignore[attr-defined]  # an async generator
+        await messages.aclose()
 
     assert first[1].startswith(b"id: ")
     assert b"event: changed" in first[1]

@@ -17,6 +17,8 @@ from fidelio.surfaces.web.passkeys import read_signature
 from fidelio.surfaces.web.questions import KINDS, PERMISSION, RequestView, view_request
 
 PAGE = 50
+# Of more questions than these, all but the first are folded to a line.
+MOST_UNFOLDED = 10
 # Pages that are read to fill a page of filtered questions. The link below it goes on from there.
 _MOST_READ = 20
 # The options that allow and deny, of every kind that can be answered together with others.
@@ -58,6 +60,7 @@ async def _show_inbox(request: PageRequest) -> Result:
         "projects": projects,
         "done": await inbox_request(request, answered) if answered else None,
         "can_pick": sum(view.can_be_picked for view in views) > 1,
+        "is_compact": len(views) > MOST_UNFOLDED,
     }
     return PageContent("inbox.html", values)
 

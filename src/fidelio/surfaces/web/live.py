@@ -8,7 +8,7 @@ sleeps until the ledger changes, however many pages are open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 
 from fidelio.app.records import Records
@@ -42,7 +42,7 @@ class Watcher:
         """How many pages are open."""
         return self._streams
 
-    async def follow(self, after: int) -> AsyncIterator[bytes]:
+    async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
         """Server-sent messages for a page, beginning at once if it shows an older state. Ends with the connection."""
         self._streams += 1
         try:

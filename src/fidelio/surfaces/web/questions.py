@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fidelio.app.records import Records
+from fidelio.clock import now_ms
 from fidelio.errors import SessionNotFound
 from fidelio.inbox import APPROVAL, PROVEN
 from fidelio.ledger.model import Event, Request, Session
@@ -30,11 +31,27 @@ KINDS: Mapping[str, str] = {
     "question": "Question",
     CUSTOM_TOOL: "Tool result",
 }
+# What the options of a permission do. Those of an approval say it themselves.
+_PERMISSION_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    "allow": ("the agent does exactly what is shown",),
+    "allow-always": ("the agent does this, and the like of it without asking, in this turn",),
+    "refuse": ("the agent does not do it",),
+}
 _SAID = frozenset({e.AGENT_MESSAGE, "agent.said"})
 # As far back as the last words of an agent, or its call of a custom tool, are looked for.
 _LOOK_BACK = 60
+# Characters of a folded question.
+_LINE = 200
 # Lines of a diff that a question shows; the whole change is in the arguments below it.
 _MOST_LINES = 400
+
+
+class DefaultOption(msgspec.Struct, frozen=True):
+    """The option that may be taken without an answer, from `time` on."""
+
+    label: str
+    time: int
+    is_due: bool
 
 
 class RequestView(msgspec.Struct, frozen=True):
@@ -57,6 +74,13 @@ class RequestView(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """The question; of a permission its first line, because its other lines are what is allowed."""
         return self.request.question.partition("\n")[0] if self._is_permission else self.request.question
+
+    @property
+    def line(self) -> str:
+        """The question in a line, with the beginning of what is allowed."""
+        facts = dict(self.facts)
+        beginning = facts.get("Command") or facts.get("File") or self.exact
+        return " · ".join(filter(None, (" ".join(self.title.split()), " ".join(beginning.split()))))[:_LINE]
 
     @property
     def exact(self) -> str:
@@ -131,14 +155,22 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def effects(self) -> Mapping[str, tuple[str, ...]]:
         """What each option does, in words, by its id."""
-        return {option["id"]: tuple(describe_effect(option.get("effect") or {})) for option in self.request.options}
+        usual = _PERMISSION_EFFECTS if self.request.kind == PERMISSION else {}
+        return {
+            option["id"]: tuple(describe_effect(option.get("effect") or {})) or usual.get(option["id"], ())
+            for option in self.request.options
+        }
 
     @property
-    def default(self) -> tuple[str, int] | None:
-        """The option that counts without an answer, and from when on."""
+    def default(self) -> DefaultOption | None:
+        """The option that counts without an answer."""
         detail = self.request.detail
-        option, after = detail.get("default_option"), detail.get("auto_advance_ms")
-        return (str(option), self.request.opened_at + int(after)) if option and after else None
+        name, after = detail.get("default_option"), detail.get("auto_advance_ms")
+        if not name or not after:
+            return None
+        label = next((str(option.get("label") or name) for option in self.request.options if option["id"] == name), str(name))
+        time = self.request.opened_at + int(after)
+        return DefaultOption(label, time, is_due=time <= now_ms())
 
 
 def describe_effect(effect: Mapping[str, Any]) -> Iterator[str]:

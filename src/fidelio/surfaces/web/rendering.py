@@ -38,7 +38,7 @@ class Renderer:
         )
         self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
         self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
-        self._templates.globals.update(static=static_address)
+        self._templates.globals.update(static=static_address, now=now_ms)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(template).render(values)

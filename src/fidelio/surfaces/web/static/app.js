@@ -1,4 +1,4 @@
-// Keyboard, times in the person's zone, and the title. Everything but these and live updates works without this file.
+// Keyboard, times in the person's zone, and what is told while the page is open. Everything else works without this file.
 (() => {
   const choices = () => [...document.querySelectorAll("[data-question], [data-row]")];
   const chosen = () => document.querySelector("[data-chosen]");
@@ -10,6 +10,8 @@
     const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
     all.forEach((element) => element.removeAttribute("data-chosen"));
     next.setAttribute("data-chosen", "");
+    // A folded question is opened before it can be answered.
+    next.querySelector("details[data-fold]")?.setAttribute("open", "");
     next.focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
   };
@@ -18,9 +20,16 @@
   const options = () => {
     const questions = document.querySelectorAll("[data-question]");
     const question = chosen() ?? (questions.length === 1 ? questions[0] : null);
-    return question ? [...question.querySelectorAll("[data-option]")] : [];
+    // What is folded was not read, so no key answers it.
+    const isShown = (button) => !button.closest("details:not([open])");
+    return question ? [...question.querySelectorAll("[data-option]")].filter(isShown) : [];
   };
   const press = (names) => options().find((button) => names.includes(button.dataset.option))?.click();
+
+  // Answers all marked permissions together.
+  const decide = (decision) => {
+    if (document.querySelector("[data-pick]:checked")) document.querySelector(`#several [value="${decision}"]`)?.click();
+  };
 
   const actions = {
     j: () => choose(1),
@@ -28,6 +37,8 @@
     a: () => press(["allow", "yes", "approve"]),
     d: () => press(["deny", "no", "refuse"]),
     x: () => chosen()?.querySelector("[data-pick]")?.click(),
+    A: () => decide("allow"),
+    D: () => decide("deny"),
     "?": () => document.getElementById("keys")?.showModal(),
     "/": () => {
       const field = document.querySelector("input[type=search]");
@@ -45,13 +56,42 @@
     action();
   });
 
-  // The moment in the zone of this browser.
-  const localize = () => {
-    for (const element of document.querySelectorAll("time[datetime]")) {
+  // Times in the zone of this browser, in the words of the server, and current while the page is open. The clock of the server
+  // counts: that of a phone may differ.
+  const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  const REFRESH_MS = 5000;
+  let ahead = 0;
+  const describeDistance = (moment, now) => {
+    const seconds = Math.floor(Math.abs(now - moment) / 1000);
+    const [unit, size] = UNITS.find(([, size]) => seconds >= size) ?? UNITS.at(-1);
+    const count = Math.floor(seconds / size);
+    const words = `${count} ${unit}${count === 1 ? "" : "s"}`;
+    return count ? (moment > now ? `in ${words}` : `${words} ago`) : "now";
+  };
+  const describeMoment = (moment, now) => {
+    const isToday = moment.toDateString() === now.toDateString();
+    return moment.toLocaleString(undefined, isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+  };
+  const TEXTS = {
+    relative: describeDistance,
+    absolute: describeMoment,
+    both: (moment, now) => `${describeDistance(moment, now)} · ${describeMoment(moment, now)}`,
+  };
+  const showTimes = () => {
+    const now = new Date(Date.now() + ahead);
+    for (const element of document.querySelectorAll("time[data-time]")) {
       const moment = new Date(element.dateTime);
-      if (!Number.isNaN(moment.valueOf())) element.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
+      const text = TEXTS[element.dataset.time](moment, now);
+      if (element.textContent !== text) element.textContent = text;
+      element.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
     }
   };
+  const readClock = () => {
+    const now = Number(document.getElementById("state")?.dataset.now ?? 0);
+    if (now) ahead = now - Date.now();
+  };
+  setInterval(() => { if (!document.hidden) showTimes(); }, REFRESH_MS);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) showTimes(); });
 
   // An event may arrive while the page is being replaced: it reads itself again until it shows the newest position.
   const stream = document.getElementById("stream");
@@ -61,10 +101,62 @@
     if (stream && Number(document.getElementById("state")?.dataset.position ?? 0) < newest) htmx.trigger(stream, "changed", { id: newest });
   };
   document.addEventListener("htmx:error", () => setTimeout(catchUp, 1000));
-  // A connection that is lost is made again by the extension; a first one that failed is not.
-  stream?.addEventListener("htmx:finally:request", () => {
-    if (!stream._htmx?.sse) setTimeout(() => htmx.trigger(stream, "connect"), 2000);
+  // Whether this page is live, said where it can be seen. The server may be away, have too many pages, or want a new sign-in.
+  const MOST_RETRY_MS = 30000;
+  let retryMs = 2000;
+  const offline = document.getElementById("offline");
+  let isSignedOut = false;
+  const tellOffline = (name) => {
+    for (const element of offline?.children ?? []) element.hidden = element.dataset.offline !== name;
+    if (offline) offline.hidden = !name;
+  };
+  const noteStatus = (status) => {
+    isSignedOut ||= status === 401;
+    tellOffline(isSignedOut ? "signed-out" : status === 503 ? "full" : "away");
+  };
+  document.addEventListener("htmx:sse:after:connection", () => tellOffline(""));
+  document.addEventListener("htmx:sse:error", (event) => noteStatus(event.detail.status));
+  // Who is signed out asks no more.
+  document.addEventListener("htmx:sse:before:connection", (event) => { if (isSignedOut) event.preventDefault(); });
+  document.addEventListener("htmx:before:swap", (event) => {
+    if (event.detail.ctx?.response?.status !== 401) return;
+    event.preventDefault();
+    noteStatus(401);
   });
+  // A connection that is lost is made again by the extension; a first one that failed is not.
+  stream?.addEventListener("htmx:response:error", (event) => noteStatus(event.detail.ctx?.response?.status));
+  stream?.addEventListener("htmx:error", () => noteStatus());
+  stream?.addEventListener("htmx:finally:request", () => {
+    if (stream._htmx?.sse || isSignedOut) return;
+    setTimeout(() => htmx.trigger(stream, "connect"), retryMs);
+    retryMs = Math.min(2 * retryMs, MOST_RETRY_MS);
+  });
+
+  // A question that somebody else closes while this person has it in hand: the page says who did, and keeps what was written.
+  const news = document.getElementById("news");
+  let inHand = new Map();
+  const readText = (question) => question.querySelector("textarea")?.value.trim() ?? "";
+  const isInHand = (question) =>
+    question.hasAttribute("data-chosen") || question.contains(document.activeElement) || question.querySelector("[data-pick]:checked") || readText(question);
+  const tellClosed = async (id, text) => {
+    const answered = await fetch(`/inbox/${encodeURIComponent(id)}`);
+    const found = new DOMParser().parseFromString(await answered.text(), "text/html");
+    const note = document.getElementById("closed-note").content.cloneNode(true);
+    note.querySelector("[data-title]").textContent = found.querySelector(".question h2")?.textContent ?? "";
+    note.querySelector("[data-answer]").textContent = found.querySelector(".answer")?.textContent.replace(/\s+/g, " ").trim() ?? "";
+    note.querySelector("a").href = `/inbox/${encodeURIComponent(id)}`;
+    note.querySelector("[data-written]").hidden = !text;
+    note.querySelector("[data-written] span").textContent = text;
+    news.append(note);
+  };
+  document.addEventListener("htmx:before:swap", () => {
+    inHand = new Map([...document.querySelectorAll("[data-question]")].filter(isInHand).map((question) => [question.id, readText(question)]));
+  });
+  document.addEventListener("htmx:after:swap", () => {
+    for (const [id, text] of inHand) if (!document.getElementById(id)?.querySelector("form")) tellClosed(id, text);
+    inHand = new Map();
+  });
+  document.addEventListener("click", (event) => { event.target.closest?.("[data-dismiss]")?.closest("[data-note]").remove(); });
 
   // A notification of the desktop, if the person has asked this browser for them. It holds no text of an agent.
   const NOTIFY = "fidelio-notify";
@@ -145,7 +237,8 @@
   document.addEventListener("pointerup", () => { dragging = null; });
 
   const update = () => {
-    localize();
+    readClock();
+    showTimes();
     showDrawings();
     catchUp();
     showNotifyButton();
