@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
-from fidelio.locks import KeyedLock
+from fidelio.clock import now_ms
+from fidelio.locks import FileLock, KeyedLock, find_holder
 from tests.support import proves
 
 
@@ -51,3 +54,25 @@ async def test_a_cancelled_waiter_does_not_keep_the_lock() -> None:
         await lock.acquire("s")
 
     assert order == list("cc")
+
+
+@proves("web.health-hosts")
+def test_the_holder_of_a_lock_is_found_while_it_holds_it(tmp_path: Path) -> None:
+    file = tmp_path / "x.lock"
+    lock = FileLock(file)
+
+    assert find_holder(file) is None
+    assert lock.acquire()
+    holder = find_holder(file)
+    assert holder is not None
+    assert holder.process == os.getpid()
+    assert 0 <= now_ms() - holder.since < 60_000
+    lock.release()
+    assert find_holder(file) is None
+    # Earlier versions noted nothing.
+    file.write_text("")
+    assert lock.acquire()
+    file.write_text("")
+    assert find_holder(file) is None
+    assert lock.is_held
+    lock.release()

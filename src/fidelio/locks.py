@@ -11,8 +11,11 @@ import hashlib
 import os
 import socket
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from fidelio.clock import now_ms
 from fidelio.home import Home
 
 
@@ -72,12 +75,40 @@ class FileLock:
             os.close(handle)
             return False
         self._handle = handle
+        _note_holder(handle)
         return True
 
     def release(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+class LockHolder(NamedTuple):
+    """The process that holds a lock, and since when in milliseconds."""
+
+    process: int
+    since: int
+
+
+def find_holder(path: Path) -> LockHolder | None:
+    """Who holds the lock of a file; None if nobody does, or an earlier version of Fidelio, which noted nothing."""
+    try:
+        note = path.read_text("ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    lock = FileLock(path)
+    if len(note) != 2 or lock.acquire():
+        lock.release()
+        return None
+    return LockHolder(int(note[0]), int(note[1]))
+
+
+def _note_holder(handle: int) -> None:
+    """Write who holds a lock into its file, for people who look for the process."""
+    with suppress(OSError):
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()} {now_ms()}\n".encode(), 0)
 
 
 def host_name(home: Home) -> str:

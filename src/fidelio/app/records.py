@@ -25,7 +25,7 @@ from fidelio.ledger import Ledger, open_ledger
 from fidelio.ledger.audit import iter_sessions, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict
 from fidelio.ledger.long_text import load_text
-from fidelio.ledger.model import Event, Hit, Page, Query, Session, SessionKind
+from fidelio.ledger.model import Event, Hit, Job, Page, Query, Session, SessionKind
 from fidelio.ledger.paging import all_pages, event_pages
 from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
@@ -143,6 +143,10 @@ class Records:
         """Update the search index, then return the best matches."""
         await self._ledger.update_index()
         return await self._ledger.search(query)
+
+    async def jobs(self, *, dead: bool = False, limit: int = 1000) -> tuple[Job, ...]:
+        """List the first queued jobs in due order, or the jobs that are not tried any more."""
+        return await self._ledger.jobs(dead=dead, limit=limit)
 
     async def verify(self, session: str, *, heads: Collection[bytes] = ()) -> ChainVerdict:
         """Verify the hash chain of a session, and the signatures of its answers.

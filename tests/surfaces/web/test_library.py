@@ -14,6 +14,7 @@ from fidelio.settings import load_settings
 from fidelio.surfaces.web.workflows import _count_findings, _find_all, _read_sources
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent
+from tests.surfaces.web.test_inbox import ask, open_session
 
 WORKFLOW = """id: broken-links
 version: 1.0.0
@@ -106,6 +107,49 @@ async def test_search_shows_the_best_hits_and_leads_to_more(site: Site) -> None:
     assert [page.count('class="card hit"') for page in (first, second)] == [25, 100]
     assert "more=yes" in first
     assert "More words find fewer" in second
+
+
+@proves("web.search")
+async def test_a_hit_says_in_words_what_happened_where_marks_the_words_and_leads_to_the_event(site: Site) -> None:
+    ledger = (await site.application.records())._ledger
+    said = tuple(
+        NewEvent(type="agent.said", body={"text": text}, actor="agent") for text in ("Hello.", "Grüße: <b>Marmalade</b>!")
+    )
+    create = NewSession(kind="agent", name="cook")
+    await ledger.commit(Change(session="s_cook00000001", create=create, events=said, record={}, status="idle"))
+    page = await read(site, "/search?q=marm*+grusse")
+
+    assert '<a href="/sessions/s_cook00000001/events/2">agent said</a>' in page
+    assert "event 2 of cook" in page
+    assert "<mark>Grüße</mark>: &lt;b&gt;<mark>Marmalade</mark>&lt;/b&gt;!" in page
+
+
+@proves("web.search-parts")
+async def test_search_finds_open_questions_and_workflows_and_only_one_session(site: Site) -> None:
+    colour, other = ask("q", "question", "Which colour has the marmalade?"), ask("o", "question", "Which port?")
+    await open_session(site, "one", colour, other, said="I like marmalade.")
+    await open_session(site, "two", said="I like marmalade too.")
+    everything, questions = await read(site, "/search?q=marmalade"), await read(site, "/search?q=marmalade&kind=question")
+    one = await read(site, "/search?q=marmalade&session=two")
+    workflows = await read(site, "/search?q=hello&kind=library")
+
+    assert everything.count('class="card hit"') == 3
+    assert f'<a href="/inbox/{colour.id}">Question that waits</a>' in questions
+    assert questions.count('class="card hit"') == 1
+    assert one.count('class="card hit"') == 1
+    assert "of two" in one
+    assert '<a href="/workflows/hello">workflow hello</a>' in workflows
+
+
+@proves("web.search")
+@pytest.mark.parametrize("text", ["*", '""', "-", "a " * 40, "\x00", "🙂"])
+async def test_a_query_that_cannot_be_read_keeps_its_form_and_says_why(site: Site, text: str) -> None:
+    async with site.visit() as client:
+        page = await client.get("/search", params={"q": text})
+
+    assert page.status_code in (200, 400)
+    assert 'role="search"' in page.text
+    assert ('role="alert"' in page.text) == (page.status_code == 400)
 
 
 @proves("web.health")

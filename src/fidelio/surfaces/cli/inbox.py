@@ -195,15 +195,10 @@ class InboxWatch:
 
 
 async def run_hook(command: str, item: InboxItem, url: str) -> None:
-    """Run the command of the user with the request as JSON on its standard input; what it does wrong is only reported.
-
-    `url`: the address of the page of the request.
-    """
+    """Run the command of the user with the request as JSON on its standard input; what it does wrong is only reported."""
     names = {"FIDELIO_REQUEST": item.request.id, "FIDELIO_SESSION": item.request.session, "FIDELIO_REQUEST_URL": url}
-    environ = {**os.environ, **names}
-    process = await asyncio.create_subprocess_shell(
-        command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, env=environ, start_new_session=True
-    )
+    environ, pipe, null = {**os.environ, **names}, asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_shell(command, stdin=pipe, stdout=null, env=environ, start_new_session=True)
     try:
         async with asyncio.timeout(_HOOK_SECONDS):
             await process.communicate(json_text(item_json(item)).encode())

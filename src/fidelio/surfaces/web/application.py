@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from itertools import chain
-from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -15,14 +14,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fidelio import __version__
-from fidelio.app.records import describe_ledger
-from fidelio.clock import format_iso
-from fidelio.ledger.model import Query
-from fidelio.surfaces.cli.context import CliContext
-from fidelio.surfaces.cli.machine import run_checks
 from fidelio.surfaces.web.access import SIGN_IN_PATH, VISIT_MS, choose_target
 from fidelio.surfaces.web.agents import ROUTES as AGENT_ROUTES
+from fidelio.surfaces.web.health import HealthPage
 from fidelio.surfaces.web.inbox import ROUTES as INBOX_ROUTES
 from fidelio.surfaces.web.live import MAX_STREAMS
 from fidelio.surfaces.web.pages import (
@@ -38,15 +32,13 @@ from fidelio.surfaces.web.pages import (
 from fidelio.surfaces.web.passkeys import ROUTES as PASSKEY_ROUTES
 from fidelio.surfaces.web.rendering import STATIC_FILES, read_static
 from fidelio.surfaces.web.runs import ROUTES as RUN_ROUTES
-from fidelio.surfaces.web.sessions import KINDS
+from fidelio.surfaces.web.search import ROUTES as SEARCH_ROUTES
 from fidelio.surfaces.web.sessions import ROUTES as SESSION_ROUTES
 from fidelio.surfaces.web.states import ROUTES as STATE_ROUTES
 from fidelio.surfaces.web.webhooks import ROUTES as WEBHOOK_ROUTES
 from fidelio.surfaces.web.work import ROUTES as WORK_ROUTES
 from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
-# Hits of a page of search, and the most that can be asked for.
-HITS, MOST_HITS = 25, 100
 _YEAR = 365 * 24 * 60 * 60
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/_.-]{1,200}")
 # Only what this server sends may run or be shown, nothing inline; no other page may frame it.
@@ -56,7 +48,7 @@ _POLICY = (
 )
 _GROUPS = (
     *(INBOX_ROUTES, WEBHOOK_ROUTES, STATE_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES),
-    *(PASSKEY_ROUTES,),
+    *(PASSKEY_ROUTES, SEARCH_ROUTES),
 )
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
@@ -74,8 +66,7 @@ def create_pages(services: PageServices) -> Starlette:
     own = (
         PageRoute(path="/", show=_begin),
         PageRoute(path="/live", show=_stream),
-        PageRoute(path="/search", show=_search),
-        PageRoute(path="/health-check", show=_show_health),
+        PageRoute(path="/health-check", show=HealthPage(services.application).show),
         PageRoute(path="/sign-out", change=_sign_out),
     )
     return Starlette(
@@ -158,30 +149,6 @@ async def _begin(request: PageRequest) -> Result:
     """The inbox while something waits, else what runs."""
     waiting = (await (await request.services.inbox()).list_requests(limit=1)).items
     return Redirect("/inbox" if waiting else "/sessions")
-
-
-async def _search(request: PageRequest) -> Result:
-    """The best hits; `more` shows as many as there may be."""
-    text, kind, limit = request.query("q").strip()[:500], request.query("kind"), MOST_HITS if request.query("more") else HITS
-    query = Query(text=text, limit=limit, kind=KINDS.get(kind), source="document" if kind == "document" else None)
-    hits = await (await request.services.records()).search(query) if text else ()
-    more = f"/search?{urlencode({'q': text, 'kind': kind, 'more': 'yes'})}" if len(hits) == HITS else ""
-    return PageContent("search.html", {"text": text, "kind": kind, "hits": hits, "more": more, "most": MOST_HITS})
-
-
-async def _show_health(request: PageRequest) -> Result:
-    """What this server is, and what `fidelio doctor` says: what takes long only on request, and not again with every event."""
-    application, is_quick = request.services.application, not request.query("all")
-    home = str(application.settings.home.path)
-    facts = (
-        ("Fidelio", __version__),
-        ("Home", home),
-        ("Database", describe_ledger(application.settings)),
-        ("Server since", format_iso(application.started_at)),
-        ("Open pages", f"{request.services.watcher.streams} of at most {MAX_STREAMS}"),
-    )
-    checks = await run_checks(CliContext(home=home, debug=False), is_quick=is_quick)
-    return PageContent("health.html", {"facts": facts, "checks": checks, "is_live": is_quick})
 
 
 async def _stream(request: PageRequest) -> Result:

@@ -22,6 +22,7 @@ from fidelio.surfaces.web.charts import describe_duration
 
 # Words, and what is between them.
 _WORDS = re.compile(r"([^\W_]+)")
+_STARRED = re.compile(r"([^\W_]+)(\*?)")
 _UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -87,14 +88,28 @@ def show_foreign(text: object) -> Markup:
 
 def mark_words(text: object, terms: Iterable[str]) -> Markup:
     """Foreign text with the words of a search marked; a term that ends with a star marks every word that begins so."""
-    wanted = [(_fold(word.rstrip("*")), word.endswith("*")) for term in terms for word in term.split()]
+    wanted = _read_terms(terms)
 
     def mark(part: str) -> Markup:
-        folded = _fold(part)
-        is_hit = any(folded.startswith(word) if is_prefix else folded == word for word, is_prefix in wanted)
+        is_hit = any(_is_match(_fold(part), *word) for word in wanted)
         return Markup("<mark>{}</mark>").format(show_foreign(part)) if is_hit else show_foreign(part)
 
     return Markup("").join(mark(part) for part in _WORDS.split(str(text)))
+
+
+def contains_words(text: str, terms: Iterable[str]) -> bool:
+    """Whether a text contains all words of a search."""
+    folded, wanted = [_fold(word) for word in _WORDS.findall(text)], _read_terms(terms)
+    return bool(wanted) and all(any(_is_match(found, *word) for found in folded) for word in wanted)
+
+
+def _read_terms(terms: Iterable[str]) -> list[tuple[str, bool]]:
+    """The words of the terms of a search, and whether each stands for all words that begin so."""
+    return [(_fold(word), star == "*") for term in terms for word, star in _STARRED.findall(term)]
+
+
+def _is_match(folded: str, word: str, is_prefix: bool) -> bool:
+    return folded.startswith(word) if is_prefix else folded == word
 
 
 def _fold(word: str) -> str:

@@ -1,0 +1,139 @@
+"""The page of health: what this server is, which processes work for the home, what is queued, and what `fidelio doctor` says.
+
+Some checks start programs or read the whole ledger. They run on request only, one run at a time, in a thread of their own, and
+the page waits a bounded time for them; their last result stays on the page with its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fidelio import __version__
+from fidelio.app.application import Application
+from fidelio.app.records import describe_ledger
+from fidelio.clock import now_ms
+from fidelio.ledger.model import Job
+from fidelio.locks import LockHolder, find_holder
+from fidelio.sandbox.host.host import LOCK_NAME
+from fidelio.surfaces.cli.context import CliContext
+from fidelio.surfaces.cli.machine import Check, run_checks
+from fidelio.surfaces.web.live import MAX_STREAMS
+from fidelio.surfaces.web.pages import PageContent, PageRequest, Result
+
+# How long the page waits for the slow checks; they go on, and are on the page when it is loaded again.
+WAIT_SECONDS = 15.0
+MOST_JOBS, MOST_FAILED = 1000, 10
+_ORDER = ("problem", "warning", "ok", "optional")
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What a process does for the home. `holder`: who does it; None if nobody does."""
+
+    name: str
+    work: str
+    holder: LockHolder | None
+
+
+class JobCount(msgspec.Struct, frozen=True):
+    """How many jobs of a kind are at work, due now, and due later."""
+
+    kind: str
+    leased: int
+    due: int
+    later: int
+
+
+class SlowChecks:
+    """All checks of doctor. `found`: their last result, of `checked_at`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._running: asyncio.Task[None] | None = None
+        self.found: tuple[Check, ...] = ()
+        self.checked_at: int | None = None
+
+    @property
+    def are_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    async def run(self) -> None:
+        """Run all checks, or wait for those that run; return at the latest after `WAIT_SECONDS`."""
+        if not self.are_running:
+            self._running = asyncio.create_task(self._run())
+        if self._running is not None:
+            await asyncio.wait({self._running}, timeout=WAIT_SECONDS)
+
+    async def _run(self) -> None:
+        # A check may read definitions or start programs, which must not hold up the other pages.
+        checks = run_checks(CliContext(home=str(self._home), debug=False))
+        self.found, self.checked_at = tuple(await asyncio.to_thread(asyncio.run, checks)), now_ms()
+
+
+class HealthPage:
+    """Shows the page. `slow` belongs to the process, so that two readers do not run the checks twice."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self.slow = SlowChecks(application.settings.home.path)
+
+    async def show(self, request: PageRequest) -> Result:
+        wants_all = bool(request.query("all"))
+        if wants_all:
+            await self.slow.run()
+        records, home = await request.services.records(), self._application.settings.home
+        quick = await run_checks(CliContext(home=str(home.path), debug=False), is_quick=True)
+        queued, dead = await records.jobs(limit=MOST_JOBS), await records.jobs(dead=True, limit=MOST_FAILED)
+        values = {
+            "facts": self._list_facts(request.services.watcher.streams),
+            "hosts": list(self._list_hosts()),
+            "jobs": count_jobs(queued, now_ms()),
+            "has_more_jobs": len(queued) == MOST_JOBS,
+            "failed": dead,
+            "checks": _merge(quick, self.slow.found),
+            "checked_at": self.slow.checked_at,
+            "are_running": self.slow.are_running,
+            "is_live": not wants_all,
+        }
+        return PageContent("health.html", values)
+
+    def _list_facts(self, streams: int) -> tuple[tuple[str, str], ...]:
+        settings = self._application.settings
+        return (
+            ("Fidelio", __version__),
+            ("Home", str(settings.home.path)),
+            ("Database", describe_ledger(settings)),
+            ("Open pages", f"{streams} of at most {MAX_STREAMS}"),
+        )
+
+    def _list_hosts(self) -> Iterator[Host]:
+        home = self._application.settings.home
+        yield Host("Pages", "is this server", LockHolder(os.getpid(), self._application.started_at))
+        locks = (
+            ("Agents", "runs the agents", home.agents_lock),
+            ("Background worker", "runs agents when no server does", home.worker_lock),
+            ("Sandboxes", "keeps the sandboxes", home.path / LOCK_NAME),
+            ("Webhooks", "sends new questions", home.path / "locks" / "webhooks.lock"),
+        )
+        for name, work, path in locks:
+            yield Host(name, work, find_holder(path))
+
+
+def _merge(quick: Sequence[Check], slow: Sequence[Check]) -> list[Check]:
+    """The checks of now, and what only the slow run has looked at, by its last result; first what needs somebody."""
+    known = {check.name for check in quick}
+    found = [*quick, *(check for check in slow if check.name not in known)]
+    return sorted(found, key=lambda check: _ORDER.index(check.state))
+
+
+def count_jobs(jobs: Sequence[Job], now: int) -> list[JobCount]:
+    """The queue, by kinds of jobs."""
+    leased = Counter(job.kind for job in jobs if job.lease_expires > now)
+    due = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due <= now)
+    later = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due > now)
+    return [JobCount(kind, leased[kind], due[kind], later[kind]) for kind in sorted({job.kind for job in jobs})]
