@@ -2,7 +2,7 @@
 
 python -m scripts.page_pictures [DIRECTORY]
 
-Needs Chromium and the packages for tests. Nothing of this machine is in the pictures but what the page of health says.
+Needs Chromium and the packages for tests. Paths of this machine are replaced by those of a user before a picture is taken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,8 @@ from fidelio.surfaces.web.access import make_link
 from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
 
-IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+PROJECT = Path(__file__).resolve().parents[1]
+IMAGES = PROJECT / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 TOKEN, MINUTE = "token-of-the-pictures", 60_000
@@ -189,7 +190,16 @@ async def serve(directory: str) -> AsyncIterator[tuple[Application, str, dict[st
         await asyncio.wait([serving])
 
 
-async def take(browser: Browser, picture: Picture, link: str, target: Path) -> None:
+# Replaces what the keys of a mapping say in every text of the page.
+_REPLACE_TEXTS = """replacements => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode())
+    for (const [text, other] of Object.entries(replacements))
+      walker.currentNode.data = walker.currentNode.data.replaceAll(text, other);
+}"""
+
+
+async def take(browser: Browser, picture: Picture, link: str, target: Path, paths: Mapping[str, str]) -> None:
     context = await browser.new_context(
         viewport={"width": PHONE if picture.is_phone else DESK, "height": picture.height},
         color_scheme="dark" if picture.is_dark else "light",
@@ -197,6 +207,7 @@ async def take(browser: Browser, picture: Picture, link: str, target: Path) -> N
     )
     page = await context.new_page()
     await page.goto(link)
+    await page.evaluate(_REPLACE_TEXTS, paths)
     await page.screenshot(path=target / f"web-{picture.name}.png")
     await context.close()
 
@@ -205,10 +216,18 @@ async def take_all(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fidelio-") as directory:
         async with serve(directory) as (application, url, sessions), async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+            paths = {
+                sys.argv[0]: "fidelio",
+                directory: f"{SHOP}/.fidelio",
+                sys.prefix: "/usr/lib/fidelio",
+                str(PROJECT): "/usr/lib/fidelio",
+            }
             for picture in PICTURES:
                 # Passkeys are registered under the name of the host.
                 base = url.replace("127.0.0.1", "localhost") if picture.path == "/passkeys" else url
-                await take(browser, picture, make_link(application.keys(), base, picture.path.format(**sessions)), target)
+                await take(
+                    browser, picture, make_link(application.keys(), base, picture.path.format(**sessions)), target, paths
+                )
             await browser.close()
 
 

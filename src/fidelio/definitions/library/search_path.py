@@ -27,8 +27,14 @@ def open_library(
     """
     if not directories:
         return _open_default_library(home, untrusted)
-    roots = [Root(_require_directory(directory), directory) for directory in directories]
+    roots = [_make_root(directory) for directory in directories]
     return Library([bundled_root(), *roots] if with_bundled else roots)
+
+
+def _make_root(directory: str) -> Root:
+    """The root of a named directory. The bundled one keeps its name, which says more than where Fidelio is installed."""
+    path = _require_directory(directory)
+    return bundled_root() if path == bundled_root().path else Root(path, directory)
 
 
 @cache
