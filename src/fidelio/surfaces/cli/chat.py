@@ -30,8 +30,8 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
-from fidelio.surfaces.cli.prompting import describe_closed
-from fidelio.surfaces.cli.runtime.answers import Answers, describe_request, read_answer
+from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, describe_closed
+from fidelio.surfaces.cli.runtime.answers import Answers, describe_question, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader
 from fidelio.surfaces.cli.runtime.live import JsonView, LiveView, Screen, SilentScreen
 from fidelio.surfaces.cli.runtime.targets import begin_session, find_session
@@ -123,6 +123,7 @@ class Chat:
         self._has_ended = False
         self._interrupts = 0
         self._is_working = False
+        self._has_keys = not as_json and can_prompt()
 
     async def run(self, *, after: int | None = None) -> None:
         """Talk until the person leaves, or until the lines of the script have ended and the session rests.
@@ -153,6 +154,12 @@ class Chat:
                 if is_resting and (self._has_ended or await self._is_over()):
                     return
                 request = await self._prompt() if is_resting else None
+                if request is not None and self._has_keys:
+                    await _cancel(reading)
+                    reading = None
+                    if not await self._ask(viewing, request):
+                        return
+                    continue
                 # A person may type at any time. Lines of a script wait for their turn.
                 if reading is None and not self._has_ended and (is_resting or self._input.is_terminal):
                     reading = asyncio.create_task(self._input.read())
@@ -161,10 +168,35 @@ class Chat:
                 if reading is not None and reading.done():
                     reading = None
         finally:
-            if reading is not None:
-                reading.cancel()
-                await asyncio.wait({reading})
+            await _cancel(reading)
         viewing.result()
+
+    async def _ask(self, viewing: asyncio.Task[None], request: Request) -> bool:
+        """Ask a request by keys, until it is answered, here or elsewhere, or left open. False ends the conversation."""
+
+        async def submit(request: Request, answer: Answer) -> None:
+            self._view.own.update(await self._answers.choose(request, answer.option, answer.text))
+
+        def show() -> None:
+            for line in describe_question(request, self._screen.layout, self._session):
+                click.echo(line)
+
+        self._prompted = ""
+        with self._screen.held(), self._input.released(), Keyboard() as keyboard:
+            prompter = Prompter(self._cli, self._app, keyboard, self._person, submit=submit)
+            asking = asyncio.create_task(prompter.ask(request, show))
+            signalled = asyncio.create_task(self._signal.wait())
+            try:
+                await asyncio.wait({viewing, asking, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await _cancel(asking)
+                await _cancel(signalled)
+        if self._signal.is_set():
+            self._signal.clear()
+            return await self._interrupt()
+        if not asking.cancelled() and not asking.result():
+            self._postponed.add(request.id)
+        return True
 
     async def _wait(
         self, viewing: asyncio.Task[None], reading: asyncio.Task[str | None] | None, request: Request | None
@@ -201,6 +233,8 @@ class Chat:
         wanted = request.id if request is not None else "message"
         if wanted != self._prompted:
             self._prompted = wanted
+            if request is not None and self._has_keys:
+                return request
             if request is not None:
                 lines = describe_request(request, self._screen.layout, self._session)
                 self._screen.write("".join(f"{line}\n" for line in lines))
@@ -283,3 +317,10 @@ class Chat:
     def _say(self, line: str) -> None:
         for part in self._screen.layout.wrap_line(line):
             self._screen.write(f"{part}\n")
+
+
+async def _cancel(task: asyncio.Task[Any] | None) -> None:
+    """Cancel a task and wait for its end."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait({task})

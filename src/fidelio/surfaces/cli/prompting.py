@@ -13,7 +13,7 @@ import os
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -212,11 +212,21 @@ async def submit_answer(application: Application, request: str, answer: Answer, 
     return answered
 
 
-class Prompter:
-    """Asks requests at the terminal, in order. Lines of the command are printed above the open menu."""
+# Submits the answer to a request; raises `RequestClosed` if somebody was faster.
+Submit = Callable[[Request, Answer], Awaitable[None]]
 
-    def __init__(self, cli: CliContext, application: Application, keyboard: Keyboard, person: str) -> None:
+
+class Prompter:
+    """Asks requests at the terminal, in order. Lines of the command are printed above the open menu.
+
+    `submit` is for commands whose requests are answered in another way than by the inbox.
+    """
+
+    def __init__(
+        self, cli: CliContext, application: Application, keyboard: Keyboard, person: str, *, submit: Submit | None = None
+    ) -> None:
         self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
+        self._submit_answer = submit or self._answer_in_inbox
         self._layout, self._unicode, self._colored = output_layout(), supports_unicode(), uses_color()
         self._drawn: list[str] = []
 
@@ -269,7 +279,7 @@ class Prompter:
 
     async def _submit(self, inbox: Inbox, request: Request, answer: Answer) -> bool:
         try:
-            await submit_answer(self._application, request.id, answer, by=self._person)
+            await self._submit_answer(request, answer)
         except RequestClosed:
             self.print(describe_closed(await inbox.find(request.id)))
         except FidelioError as error:
@@ -279,6 +289,9 @@ class Prompter:
         else:
             self.print(f"Answered: {quote_name(answer.option) if answer.option else 'with your text'}.")
         return True
+
+    async def _answer_in_inbox(self, request: Request, answer: Answer) -> None:
+        await submit_answer(self._application, request.id, answer, by=self._person)
 
     def _erase(self) -> None:
         if self._drawn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -39,12 +40,8 @@ def read_answer(request: Request, line: str) -> Answer:
 
 
 def describe_request(request: Request, layout: Layout, session: str) -> Iterator[str]:
-    """The lines that ask a person: the whole question, and what to type."""
-    child = "" if request.session == session else f" (session {request.session}, to which it has delegated)"
-    yield from layout.wrap_line(f"? It waits for you{child}:")
-    yield from layout.quote_text(request.question, max_lines=None)
-    if arguments := request.detail.get("arguments") if request.kind == CUSTOM_TOOL else None:
-        yield from layout.quote_text(msgspec.json.encode(arguments).decode(), max_lines=None)
+    """The lines that ask a person who answers with a line: the whole question, and what to type."""
+    yield from describe_question(request, layout, session)
     if request.kind == APPROVAL:
         yield from layout.wrap_line("y allows it, n denies it, other text denies it with a comment. Empty: later.")
     elif request.options:
@@ -52,6 +49,15 @@ def describe_request(request: Request, layout: Layout, session: str) -> Iterator
         yield from layout.wrap_line(f"Type a number or a name: {', '.join(numbered)}. Empty: later.")
     else:
         yield from layout.wrap_line("Type the answer. Empty: later.")
+
+
+def describe_question(request: Request, layout: Layout, session: str) -> Iterator[str]:
+    """The lines of the whole question."""
+    child = "" if request.session == session else f" (session {request.session}, to which it has delegated)"
+    yield from layout.wrap_line(f"? It waits for you{child}:")
+    yield from layout.quote_text(request.question, max_lines=None)
+    if arguments := request.detail.get("arguments") if request.kind == CUSTOM_TOOL else None:
+        yield from layout.quote_text(msgspec.json.encode(arguments).decode(), max_lines=None)
 
 
 class Answers:
@@ -86,18 +92,30 @@ class Answers:
         """Submit an answer; returns the ids of the events that it is. An answer that came too late is not an error here."""
         if answer.kind == "later":
             return ()
+        # If somebody else has answered, or it has expired, the session shows which.
+        with suppress(RequestClosed):
+            return await self._submit(request, answer)
+        return ()
+
+    async def choose(self, request: Request, option: str, text: str) -> tuple[str, ...]:
+        """Submit what was chosen in a menu. Raises `RequestClosed` if it came too late."""
+        if request.kind == APPROVAL:
+            return await self._submit(request, Answer("allow" if option == "allow" else "deny", text))
+        if request.kind == CUSTOM_TOOL:
+            return await self._submit(request, Answer("text", text or option))
+        inbox = await self._app.inbox()
+        await inbox.answer(request.id, option, text=text, by=self._person, channel="cli")
+        return ()
+
+    async def _submit(self, request: Request, answer: Answer) -> tuple[str, ...]:
         call = request.detail.get("tool_use_id")
-        try:
-            if request.kind == APPROVAL and call:
-                return await self._send(request, {**_confirm(str(call), answer)})
-            if request.kind == CUSTOM_TOOL and call:
-                content = [{"type": "text", "text": answer.text}]
-                body = {"type": "user.custom_tool_result", "custom_tool_use_id": call, "content": content}
-                return await self._send(request, body)
-            await self._answer(request, answer)
-        except RequestClosed:
-            # Somebody else has answered, or it has expired: the session shows which.
-            return ()
+        if request.kind == APPROVAL and call:
+            return await self._send(request, {**_confirm(str(call), answer)})
+        if request.kind == CUSTOM_TOOL and call:
+            content = [{"type": "text", "text": answer.text}]
+            body = {"type": "user.custom_tool_result", "custom_tool_use_id": call, "content": content}
+            return await self._send(request, body)
+        await self._answer(request, answer)
         return ()
 
     async def _send(self, request: Request, event: dict[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -53,6 +55,15 @@ class LineReader:
             self._arrived.clear()
             await self._arrived.wait()
         return line
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Watch nothing during the block, in which another reader uses the stream."""
+        self._unwatch()
+        try:
+            yield
+        finally:
+            self._watch()
 
     def _watch(self) -> None:
         if not self._is_watching and self._descriptor >= 0:

@@ -8,6 +8,8 @@ calls that came before.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import click
@@ -51,8 +53,25 @@ class Screen:
         self._is_terminal, self._has_color = is_terminal, has_color
         self._has_status = False
         self._is_inside_line = False
+        self._held: list[str] | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the output back during the block, in which a menu is drawn."""
+        self.start_line()
+        self.show_status("")
+        held: list[str] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            self.write("".join(held))
 
     def write(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(text)
+            return
         if not text:
             return
         clear, self._has_status = _CLEAR if self._has_status else "", False
@@ -69,7 +88,7 @@ class Screen:
         self._is_inside_line = False
 
     def show_status(self, text: str) -> None:
-        if not self._is_terminal or self._is_inside_line:
+        if not self._is_terminal or self._is_inside_line or self._held is not None:
             return
         line = self.layout.shorten(text, self.layout.width - 2)
         click.echo(_CLEAR + click.style(line, dim=True), nl=False, color=self._has_color)
