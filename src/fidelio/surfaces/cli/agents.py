@@ -63,15 +63,12 @@ project_option = click.option(
 
 
 def confirm_deletion(question: str) -> None:
-    """Ask on standard input. Where nobody answers nothing is deleted, and the error names --yes."""
-    try:
-        click.confirm(question, abort=True, err=True)
-    except click.Abort as error:
-        if sys.stdin.isatty():
-            raise
+    """Ask at the terminal. Without a terminal nothing is deleted, and the error names --yes."""
+    if not sys.stdin.isatty():
         raise UsageProblem(
-            "Nothing was deleted: it was not confirmed.", remedy="Pass --yes to delete without asking."
-        ) from error
+            "Nothing was deleted: there is no terminal to ask at.", remedy="Pass --yes to delete without asking."
+        )
+    click.confirm(question, abort=True, err=True)
 
 
 def _resolve_project(project: str | None) -> str | None:

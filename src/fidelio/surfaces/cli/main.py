@@ -208,7 +208,9 @@ def _describe_error(error: BaseException) -> _Failure:
             remedy = str(error).removeprefix(error.sentence).strip()
             return _Failure(error.code, error.sentence, error.exit_code, remedy, error.reason)
         case click.ClickException():
-            return _Failure("usage", error.format_message(), error.exit_code, _describe_usage(error))
+            # click ends some sentences, and others not.
+            sentence = f"{error.format_message().removesuffix('.')}."
+            return _Failure("usage", sentence.replace("?.", "?"), error.exit_code, _describe_usage(error))
         case OSError(__context__=KeyboardInterrupt() as interrupt):
             # click prints an empty line for it, and the terminal was closed.
             return _describe_interrupt(interrupt)
