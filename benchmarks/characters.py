@@ -3,9 +3,14 @@
 python -m benchmarks characters
 
 The obedient walk through a large workflow that others wrote (`work-package` in ../shared, read where it is) does what the
-procedure says: it reads the workflow again before each activity. A second walk, through the bundled workflow of that name, also
-reads the skill of every step and its resources. Each walk is made twice: asking for whole texts, and letting the server leave
-out what the agent got before. A last figure compares listing many workflows with listing few.
+procedure says: `discover`, `list_workflows`, `start_session`, `get_skills`, and for each of the 14 activities `get_workflow`,
+`next_activity` and `get_activity`. With the sizes of the server that the format comes from (25,215 characters a `get_workflow`
+with its skill, 300 a token) that is 507,000 characters, of which the agent got 336,000 before: thirteen times the workflow, and
+once more the skill.
+
+A second walk, through the bundled workflow of that name, also reads the skill of every step and its resources. Each walk is
+made twice: asking for whole texts, and letting the server leave out what the agent got before. Further figures count the events
+that equal reads leave in the record, and compare listing many workflows with listing few.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ MOST_IN_LIST = {
 }
 MANY, FEW, MOST_MORE = 500, 12, 3.0
 ROUNDS, SECONDS = 5, 0.6
+READS, MOST_EVENTS = 1_000, 2
 # The bundled walk is about reading: nothing holds it up.
 _HOLDS = re.compile(r"^\s*(?:- )?fidelity:.*\n|,? ?\banswered_by: person", re.MULTILINE)
 
@@ -137,6 +143,19 @@ async def _measure_walks(place: Path) -> AsyncIterator[Figure]:
     yield Figure(name="nothing sent twice / every text whole", value=once / whole, unit="x", at_most=MOST_SHARE)
 
 
+async def _measure_reads(library: Path) -> AsyncIterator[Figure]:
+    async with _serving(library) as (protocol, application):
+        reader, records, service = _Reader(protocol, full=False), await application.records(), await application.workflows()
+        await reader("start_session", workflow_id=WORKFLOW)
+        session = (await records.sessions(kind="workflow")).items[0].id
+        before = (await records.find(session)).last_seq
+        for _ in range(READS):
+            await reader("get_workflow_status")
+        await service.unit.close()
+        events = (await records.find(session)).last_seq - before
+    yield Figure(name=f"events of {READS:,} equal reads", value=events, unit="", at_most=MOST_EVENTS)
+
+
 def count_list(listed: list[dict[str, Any]]) -> int:
     """The characters of name, description and inputSchema of the tools, as JSON."""
     parts = ({key: tool[key] for key in ("name", "description", "inputSchema")} for tool in listed)
@@ -180,6 +199,7 @@ async def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         figures = [figure async for figure in _measure_walks(place)]
+        figures += [figure async for figure in _measure_reads(place / "workflows")]
         figures += _measure_lists(place)
         return figures + [figure async for figure in _measure_listing(place)]
 
