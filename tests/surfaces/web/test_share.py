@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from fidelio.ledger.model import NewEvent
+from fidelio.surfaces.web import share
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent
 from tests.surfaces.web.test_pages import SCRIPT, put_session
@@ -72,3 +73,50 @@ async def test_text_of_agents_is_only_text_in_a_shared_file(site: Site, browser:
     assert "<script>alert" not in text
     assert "<img src=x" not in text
     assert text.count("</script>") == 2
+
+
+@proves("web.share")
+async def test_a_file_shows_the_report_and_who_answered_over_which_channel(site: Site, agent: WaitingAgent) -> None:
+    await (await site.application.inbox()).answer(agent.request, "warm", text="Be kind.", by="person:me", channel="cli")
+    await agent.agent.finish()
+    text = " ".join((await shared_file(site, agent.session)).partition('<script type="application/json"')[0].split())
+
+    assert "What happened follows the workflow" in text
+    assert re.search(r"answered with warm by person:me over cli \(local\)", text)
+    assert re.search(r"by person:me over cli \(local\), <time[^>]*>[-0-9]+ [0-9:]+ UTC</time>, event \d+", text)
+    assert "Be kind." in text
+
+
+@proves("web.share")
+async def test_each_event_in_a_file_has_its_own_content_also_below_a_call(site: Site) -> None:
+    session = await put_session(
+        site,
+        {"agent": "writer"},
+        NewEvent(type="agent.called", body={"call": "c1", "name": "Read", "arguments": "first"}),
+        NewEvent(type="agent.returned", body={"call": "c1", "text": "second"}),
+        NewEvent(type="agent.said", body={"text": "third"}),
+    )
+    text = (await shared_file(site, session)).partition('<script type="application/json"')[0]
+    entries = text.split('<li class="entry')[1:]
+
+    assert [("first" in entry, "second" in entry, "third" in entry) for entry in entries] == [
+        (True, True, False),
+        (False, False, True),
+    ]
+
+
+@proves("web.share", "web.bounded")
+@pytest.mark.parametrize(("limit", "words"), [("MOST_EVENTS", "has 2 events"), ("MOST_BYTES", "has more than 0 MiB")])
+async def test_a_session_that_is_too_large_for_a_file_is_refused_with_the_reason(
+    site: Site, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
+) -> None:
+    said = (NewEvent(type="agent.said", body={"text": str(number)}) for number in range(2))
+    session = await put_session(site, {"agent": "writer"}, *said)
+    monkeypatch.setattr(share, limit, 1)
+    async with site.visit() as client:
+        page = await client.get(f"/sessions/{session}/file")
+
+    assert page.status_code == 400
+    assert words in page.text
+    assert "fit into a file" in page.text
+    assert f"verify {session}" in page.text

@@ -8,7 +8,7 @@ end was cut off, or that all of it was computed again: for that, compare the hea
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,46 +17,57 @@ from markupsafe import Markup
 from fidelio import __version__
 from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import now_ms
-from fidelio.errors import UsageProblem
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger.model import Event, Session
 from fidelio.surfaces.web.rendering import Renderer, read_static
 from fidelio.surfaces.web.timeline import list_entries
 
 if TYPE_CHECKING:
     from fidelio.app.person_keys import PersonKey
+    from fidelio.workflows.report import Report
 
-MOST_EVENTS = 20_000
+# What a browser shows and verifies well.
+MOST_EVENTS, MOST_BYTES = 20_000, 32 * 1024 * 1024
+ANSWERED = "request.answered"
 
 
 async def share_session(records: Records, session: Session) -> str:
-    """The file of a session, verified now."""
+    """The file of a session, verified now. Raises `UsageProblem` before it has read a session that is too large for one."""
+    events = await _load_events(records, session)
     verdict = await records.verify(session.id)
-    differences = (await records.report(session.id, verdict)).differences if session.kind == "workflow" else []
-    events = [event async for event in records.all_events(session.id)]
-    return render_shared(session, events, verdict, list(differences), await records.signing_keys(session.id))
+    report = await records.report(session.id, verdict) if session.kind == "workflow" else None
+    return _render(session, events, verdict, report, await records.signing_keys(session.id))
 
 
-def render_shared(
-    session: Session,
-    events: Iterable[Event],
-    verdict: ChainVerdict,
-    differences: Sequence[str] = (),
-    keys: Sequence[PersonKey] = (),
+async def _load_events(records: Records, session: Session) -> list[Event]:
+    if session.last_seq > MOST_EVENTS:
+        raise _too_large(session, f"{session.last_seq:,} events", f"{MOST_EVENTS:,} events")
+    found, size = list[Event](), 0
+    async for event in records.all_events(session.id):
+        found.append(event)
+        size += len(event.raw or "")
+        if size > MOST_BYTES:
+            raise _too_large(session, f"more than {MOST_BYTES >> 20} MiB", f"{MOST_BYTES >> 20} MiB")
+    return found
+
+
+def _too_large(session: Session, size: str, most: str) -> UsageProblem:
+    remedy = Hint(f"At most {most} fit into a file. Verify it here with ", Command("verify", session.id), ".")
+    return UsageProblem(f"Session {session.id} has {size}.", remedy=remedy)
+
+
+def _render(
+    session: Session, events: Sequence[Event], verdict: ChainVerdict, report: Report | None, keys: Sequence[PersonKey]
 ) -> str:
-    """The file of a session. Raises `UsageProblem` if it has more events than a browser shows well."""
-    found = list(events)
-    if len(found) > MOST_EVENTS:
-        raise UsageProblem(
-            f"Session {session.id} has {len(found):,} events.", remedy=f"At most {MOST_EVENTS:,} fit into a file."
-        )
-    chain = {"session": session.id, "head": verdict.head.hex(), "events": [_encode(event) for event in found]}
+    chain = {"session": session.id, "head": verdict.head.hex(), "events": [_encode(event) for event in events]}
     values = {
         "session": session,
         "title": session.name or session.record.get("workflow") or session.record.get("agent") or session.id,
-        "entries": list_entries(found),
-        "events": found,
+        "entries": list_entries(events),
+        "bodies": {event.seq: event.body for event in events},
+        "answers": [event for event in events if event.type == ANSWERED and not event.redacted],
         "verdict": verdict,
-        "differences": differences,
+        "report": report,
         "keys": keys,
         "chain": _embed(chain),
         "style": _read_text("style.css"),
