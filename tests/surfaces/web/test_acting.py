@@ -15,7 +15,7 @@ from fidelio.definitions.models import Workflow
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.settings import load_settings
-from fidelio.surfaces.web.inputs import make_field, read_inputs
+from fidelio.surfaces.web.inputs import find_known_values, make_fields, read_inputs
 from fidelio.surfaces.web.session_views import SessionView
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
@@ -213,12 +213,22 @@ async def test_a_variable_is_read_as_its_type_and_an_error_names_its_field(typed
 @proves("web.run")
 async def test_the_form_has_a_field_for_each_type_with_what_was_typed(typed: Workflow) -> None:
     typed_before, problems = {"input-count": "many", "input-fast": "true"}, {"count": "count is declared as number"}
-    fields = {variable.name: make_field(variable, typed_before, problems) for variable in typed.variables}
+    fields = {field.variable.name: field for field in make_fields(typed, typed_before, problems)}
 
     assert (fields["topic"].is_required, fields["count"].is_required) == (True, False)
     assert (fields["count"].value, fields["count"].default, fields["count"].problem) == ("many", "3", problems["count"])
     assert (fields["fast"].choices, fields["fast"].value, fields["fast"].default) == (("true", "false"), "true", "false")
     assert "JSON" in fields["files"].hint
+
+
+@proves("web.run")
+async def test_a_text_offers_the_values_that_the_workflow_uses(site: Site) -> None:
+    library = await site.application.library()
+    async with site.visit() as client:
+        form = (await client.get("/workflows/hello")).text
+
+    assert list(find_known_values(library.workflow("hello"))["tone"]) == ["warm", "brief"]
+    assert '<option value="warm"></option>' in form
 
 
 @proves("web.run")

@@ -28,7 +28,7 @@ from fidelio.definitions.lint import lint
 from fidelio.definitions.models import Workflow
 from fidelio.errors import FidelioError
 from fidelio.orchestrator.runs.context import require_directory, resolve_project
-from fidelio.surfaces.web.inputs import make_field, read_inputs
+from fidelio.surfaces.web.inputs import make_fields, read_inputs
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 
 # Files of definitions: their names end like this, and more or larger ones are not shown.
@@ -88,7 +88,7 @@ async def _show_form(request: PageRequest, typed: Mapping[str, str], problems: M
         "blueprints": blueprints.agents,
         "default": DEFAULT_WORKER,
         "project": request.services.project,
-        "fields": [make_field(variable, typed, problems) for variable in workflow.variables],
+        "fields": make_fields(workflow, typed, problems),
         "typed": typed,
         "problems": problems,
         "activities": _list_activities(library, name),
