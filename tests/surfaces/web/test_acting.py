@@ -241,6 +241,7 @@ async def test_a_run_that_cannot_begin_shows_why_at_its_field_and_keeps_the_form
     assert '<details class="card" id="run" open>' in page.text
     assert "open_findings is declared as number" in page.text
     assert "The workflow cannot begin without it." in page.text
+    assert page.text.count('aria-invalid="true"') == 2
     assert 'value="kept"' in page.text
     assert (elsewhere.status_code, "/nowhere/at/all" in elsewhere.text, 'role="alert"' in elsewhere.text) == (400, True, True)
     assert (await (await site.application.records()).sessions(kind="workflow")).items == ()

@@ -73,6 +73,8 @@ async def test_every_page_is_accessible_fits_and_stays_at_home(site: Site, agent
     page.on("request", lambda sent: None if sent.url.startswith((site.url, "data:")) else problems.append(sent.url))
     for path in list_paths(agent.session, await fill(site)):
         await page.goto(f"{site.url}{path}")
+        # What is folded must fit and be accessible too.
+        await page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             problems.append(f"{path} is wider than the screen")
         if await page.locator("h1").count() != 1:
