@@ -117,7 +117,6 @@ async def test_a_run_that_waits_for_a_person_does_not_run_out_of_time(
     harness.actor.part = asking
     await start(hosted, "aria", blueprint="brief")
     await wait_until(hosted, "aria", lambda session: session.question is not None)
-    # Longer than the limit: the point is that nothing happens meanwhile.
     # Longer than the limit of the run: that this time does not count is what is tested.
     await asyncio.sleep(0.8)
 

@@ -238,7 +238,7 @@ class PlainTree(Tree):
 
     def mounts(self) -> list[MountPoint]:
         try:
-            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:  # noqa: PTH123
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:  # noqa: PTH123  # a constant
                 found = [_mount_of_line(line) for line in lines]
         except OSError:
             return []
