@@ -67,7 +67,6 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "/passkeys/registration": ("/passkeys/registration",),
     "/webhooks": ("/webhooks",),
     "/search": ("/search?q=marmalade+violin",),
-    "/webhooks": ("/webhooks",),
     "/health-check": ("/health-check",),
 }
 # Routes that are not measured as pages, with the reason.

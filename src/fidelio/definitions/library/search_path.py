@@ -32,7 +32,7 @@ def open_library(
 
 
 def _make_root(directory: str) -> Root:
-    """The root of a named directory. The bundled one keeps its name, which says more than where Fidelio is installed."""
+    """The root of a named directory. That of Fidelio keeps its name, which says more than where it is installed."""
     path = _require_directory(directory)
     return bundled_root() if path == bundled_root().path else Root(path, directory)
 

@@ -32,7 +32,7 @@ ANSWERED = "request.answered"
 
 
 async def share_session(records: Records, session: Session) -> str:
-    """The file of a session, verified now. Raises `UsageProblem` before it has read a session that is too large for one."""
+    """The file of a session, verified now. Raises `UsageProblem` before it reads a session that is too large."""
     events = await _load_events(records, session)
     verdict = await records.verify(session.id)
     report = await records.report(session.id, verdict) if session.kind == "workflow" else None
