@@ -36,11 +36,28 @@ if TYPE_CHECKING:
     from fidelio.workflows.report import Report
 
 
-__all__ = ["ChainVerdict", "Records", "RedactionPlan", "SqliteVersion", "describe_ledger", "record_type", "sqlite_version"]
+__all__ = [
+    "ChainVerdict",
+    "Records",
+    "RedactionPlan",
+    "SqliteVersion",
+    "describe_ledger",
+    "describe_store",
+    "record_type",
+    "sqlite_version",
+]
 
 _CANDIDATES = 10
 # Namespaces of the sessions that keep what others share; those of a project begin with `runtime:`.
 STORE_NAMESPACES = "runtime-"
+_STORES, _OBJECTS = "runtime-store:", "runtime-object:"
+# Their names are not for people.
+_STORE_TITLES = {
+    f"{_STORES}substrate": "shared files of {agent}",
+    f"{_STORES}environments": "environments",
+    f"{_STORES}vaults": "vaults",
+    f"{_STORES}webhooks": "deliveries to webhooks",
+}
 # Stands for the newest session where a command takes an id.
 NEWEST = "last"
 
@@ -316,3 +333,13 @@ def describe_ledger(settings: Settings) -> str:
     if settings.ledger == str(settings.home.ledger):
         return str(settings.home.path)
     return hide_password(settings.ledger) if "://" in settings.ledger else settings.ledger
+
+
+def describe_store(session: Session) -> str:
+    """What a store or an object holds; empty for another session."""
+    if session.namespace.startswith(_OBJECTS):
+        return f"object: {session.namespace.split(':')[1].replace('_', ' ')}"
+    if not session.namespace.startswith(_STORES):
+        return ""
+    agent = session.record.get("agent", "")
+    return _STORE_TITLES.get(session.namespace, "a store").format(agent=agent or "a deleted agent")

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
+from fidelio.app.application import Application
+from fidelio.app.checks import Check
 from fidelio.ledger.model import Change, DeadLetter, NewJob
-from fidelio.surfaces.cli.context import CliContext
-from fidelio.surfaces.cli.machine import Check
 from fidelio.surfaces.web import health
 from tests.support import proves
 from tests.surfaces.web.conftest import Site
@@ -62,7 +62,7 @@ async def test_slow_checks_run_once_for_all_readers_and_the_page_waits_a_bounded
     runs, may_end = list[bool](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    async def check(_: CliContext, *, is_quick: bool = False) -> list[Check]:
+    async def check(_: Application, *, is_quick: bool = False) -> list[Check]:
         if is_quick:
             return []
         runs.append(True)

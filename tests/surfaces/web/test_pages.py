@@ -18,9 +18,9 @@ from fidelio.app.records import Records
 from fidelio.errors import LedgerBusy
 from fidelio.inbox import open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
+from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.live import Watcher
 from fidelio.surfaces.web.rendering import STATIC_FILES, Renderer, describe_distance, show_foreign
-from fidelio.surfaces.web.timeline import describe_event
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
 

@@ -17,7 +17,7 @@ from fidelio.runtime.bootstrap.files import render_text
 from fidelio.runtime.resources.memory_file import MEMORY_FILES, write_section
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.service import NewAgentSession
-from fidelio.surfaces.web.timeline import fold_minor, list_entries
+from fidelio.surfaces.timeline import fold_minor, list_entries
 from fidelio.surfaces.web.work import split_files
 from tests.support import proves
 from tests.surfaces.web.conftest import Site

@@ -27,7 +27,7 @@ from fidelio.surfaces.cli.context import (
     shorten,
     terminal_width,
 )
-from fidelio.surfaces.cli.event_words import describe_agent_event, describe_usage, format_duration
+from fidelio.surfaces.event_words import describe_agent_event, describe_usage, format_duration
 from fidelio.surfaces.views import status_json
 
 _MAX_PATH = 200

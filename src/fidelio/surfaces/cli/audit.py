@@ -10,6 +10,7 @@ import click
 from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict
+from fidelio.app.runtime_reports import load_runtime_calls, load_runtime_report
 from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, Record, decode_record
 from fidelio.errors import Command, Hint, UsageProblem
@@ -30,12 +31,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.references import SESSION
-from fidelio.surfaces.cli.runtime_report import (
-    load_runtime_calls,
-    load_runtime_report,
-    print_runtime_report,
-    report_json,
-)
+from fidelio.surfaces.cli.runtime_report import print_runtime_report, report_json
 from fidelio.surfaces.text import pad
 from fidelio.surfaces.views import key_json
 from fidelio.surfaces.web.share import share_session

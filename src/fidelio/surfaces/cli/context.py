@@ -70,7 +70,7 @@ class CliContext(msgspec.Struct, frozen=True, dict=True):
 
     def open(self, directories: Sequence[str] = (), *, with_bundled: bool = False, create: bool = False) -> Application:
         """The application of this home. `create`: make a missing home; commands that only read report it as an error."""
-        application = Application(self.settings, directories, with_bundled=with_bundled)
+        application = Application(self.settings, directories, with_bundled=with_bundled, program=self.program)
         application.creates_missing_home = create
         return application
 

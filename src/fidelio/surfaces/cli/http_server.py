@@ -54,10 +54,10 @@ from fidelio.surfaces.mcp.options import McpOptions
 from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
 from fidelio.surfaces.text import pad
+from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.access import make_link, note_address
 from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
-from fidelio.surfaces.web.timeline import describe_event
 
 ServerTask = Callable[[str], Awaitable[None]]
 

@@ -43,9 +43,9 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
     with_cli_context,
 )
-from fidelio.surfaces.cli.event_words import format_age
 from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW
+from fidelio.surfaces.event_words import format_age
 from fidelio.surfaces.text import MAX_LINES
 from fidelio.surfaces.web.access import question_url
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from fidelio.app.records import ChainVerdict, Records
+from fidelio.app.records import ChainVerdict, Records, describe_store
 from fidelio.clock import format_iso, format_local
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
@@ -32,24 +32,16 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
-from fidelio.surfaces.cli.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.cli.references import SESSION
+from fidelio.surfaces.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.text import measure, pad
-from fidelio.surfaces.web.timeline import describe_event, has_words
+from fidelio.surfaces.timeline import describe_event, has_words
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 # Columns from which lists show all that they have, and the columns that are left at least for what happened.
 _WIDE, _SHORTEST = 100, 20
-# Sessions that own what others share; their names are not for people.
-_STORES, _OBJECTS = "runtime-store:", "runtime-object:"
-_STORE_TITLES = {
-    f"{_STORES}substrate": "shared files of {agent}",
-    f"{_STORES}environments": "environments",
-    f"{_STORES}vaults": "vaults",
-    f"{_STORES}webhooks": "deliveries to webhooks",
-}
 _STATUSES = {
     "workflow": ("active", "blocked", "completed", "cancelled"),
     "agent": ("queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"),
@@ -305,16 +297,6 @@ def _describe_session(session: Session) -> str:
         return store
     position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
     return ", ".join(position) or session.name or str(record.get("agent") or "")
-
-
-def describe_store(session: Session) -> str:
-    """What a store or an object holds; empty for another session."""
-    if session.namespace.startswith(_OBJECTS):
-        return f"object: {session.namespace.split(':')[1].replace('_', ' ')}"
-    if not session.namespace.startswith(_STORES):
-        return ""
-    agent = session.record.get("agent", "")
-    return _STORE_TITLES.get(session.namespace, "a store").format(agent=agent or "a deleted agent")
 
 
 def _session_row(session: Session) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""Printing of the report on a runtime session: tools, commands, approvals, what lets more through, and what is left open.
-
-Also the calls of such a session, for `fidelio trace`.
-"""
+"""Printing of the report on a runtime session: tools, commands, approvals, what lets more through, and what is left open."""
 
 from __future__ import annotations
 
@@ -10,40 +7,14 @@ from typing import Any
 import click
 from msgspec import to_builtins
 
-from fidelio.app.records import ChainVerdict, Records
+from fidelio.app.records import ChainVerdict
 from fidelio.clock import format_local
-from fidelio.ledger.model import Session
-from fidelio.runtime.events import TOOL_RESULT, TOOL_USE
 from fidelio.runtime.report import ReportedApproval, ReportedChanges, ReportedCommand, RuntimeReport
 from fidelio.surfaces.cli.context import describe_channel, escape_line, print_line, print_quote, quote_name
-from fidelio.surfaces.cli.record import describe_store
 
 _MAX_PATH, _MAX_COMMAND = 200, 400
 # Paths of a change that are printed; JSON has more.
 _MAX_PATHS = 20
-
-
-async def load_runtime_report(records: Records, session: Session) -> RuntimeReport:
-    """Fold the events of the session, page by page."""
-    report = RuntimeReport(session=session.id, name=session.name or "", store=describe_store(session))
-    async for event in records.all_events(session.id):
-        report.add(event)
-    return report
-
-
-async def load_runtime_calls(records: Records, session: Session) -> list[dict[str, Any]]:
-    """The tool calls of the session in order, with the keys of those of a workflow. `s` is `open` without a result."""
-    calls: dict[str, dict[str, Any]] = {}
-    agent = str(session.record.get("agent", ""))
-    async for event in records.all_events(session.id, types=[TOOL_USE, TOOL_RESULT]):
-        body = event.body
-        if event.type == TOOL_USE:
-            call = {"seq": event.seq, "time": event.time, "aid": agent, "name": str(body.get("name", "")), "act": ""}
-            # The body of a redacted event has no id; its number is one.
-            calls[str(body.get("id", event.seq))] = {**call, "s": "erased" if event.redacted else "open", "ms": 0}
-        elif (found := calls.get(str(body.get("tool_use_id", "")))) is not None:
-            found |= {"s": "error" if body.get("is_error") else "ok", "ms": event.time - found["time"]}
-    return list(calls.values())
 
 
 def report_json(report: RuntimeReport) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from fidelio.surfaces.cli.context import (
 )
 from fidelio.surfaces.cli.tour_agent import show_agent
 from fidelio.surfaces.text import pad
-from fidelio.surfaces.web.timeline import describe_event
+from fidelio.surfaces.timeline import describe_event
 from fidelio.workflows.moves import Move
 from fidelio.workflows.start import StartInput
 

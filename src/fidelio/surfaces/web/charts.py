@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup
 
 from fidelio.ledger.model import Event, Session
-from fidelio.surfaces.cli.event_words import format_duration
+from fidelio.surfaces.event_words import format_duration
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 # The ranges of time that a person chooses from; the last one begins with the oldest session on the page.

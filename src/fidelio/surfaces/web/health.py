@@ -10,19 +10,17 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
 from fidelio import __version__
 from fidelio.app.application import Application
+from fidelio.app.checks import Check, run_checks
 from fidelio.app.records import describe_ledger
 from fidelio.clock import now_ms
 from fidelio.ledger.model import Job
 from fidelio.locks import LockHolder, find_holder
 from fidelio.sandbox.host.host import LOCK_NAME
-from fidelio.surfaces.cli.context import CliContext
-from fidelio.surfaces.cli.machine import Check, run_checks
 from fidelio.surfaces.web.live import MAX_STREAMS
 from fidelio.surfaces.web.pages import PageContent, PageRequest, Result
 
@@ -52,8 +50,8 @@ class JobCount(msgspec.Struct, frozen=True):
 class SlowChecks:
     """All checks of doctor. `found`: their last result, of `checked_at`."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, application: Application) -> None:
+        self._settings, self._program = application.settings, application.program
         self._running: asyncio.Task[None] | None = None
         self.found: tuple[Check, ...] = ()
         self.checked_at: int | None = None
@@ -71,8 +69,11 @@ class SlowChecks:
 
     async def _run(self) -> None:
         # A check may read definitions or start programs, which must not hold up the other pages.
-        checks = run_checks(CliContext(home=str(self._home), debug=False))
-        self.found, self.checked_at = tuple(await asyncio.to_thread(asyncio.run, checks)), now_ms()
+        self.found, self.checked_at = tuple(await asyncio.to_thread(asyncio.run, self._check())), now_ms()
+
+    async def _check(self) -> list[Check]:
+        async with Application(self._settings, program=self._program) as application:
+            return await run_checks(application)
 
 
 class HealthPage:
@@ -80,14 +81,14 @@ class HealthPage:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self.slow = SlowChecks(application.settings.home.path)
+        self.slow = SlowChecks(application)
 
     async def show(self, request: PageRequest) -> Result:
         wants_all = bool(request.query("all"))
         if wants_all:
             await self.slow.run()
-        records, home = await request.services.records(), self._application.settings.home
-        quick = await run_checks(CliContext(home=str(home.path), debug=False), is_quick=True)
+        records = await request.services.records()
+        quick = await run_checks(self._application, is_quick=True)
         queued, dead = await records.jobs(limit=MOST_JOBS), await records.jobs(dead=True, limit=MOST_FAILED)
         values = {
             "facts": self._list_facts(request.services.watcher.streams),

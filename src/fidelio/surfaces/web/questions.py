@@ -18,9 +18,9 @@ from fidelio.inbox import APPROVAL, PROVEN
 from fidelio.ledger.model import Event, Request, Session
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
+from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.pages import PageRequest
 from fidelio.surfaces.web.passkeys import find_other_address
-from fidelio.surfaces.web.timeline import describe_event
 
 PERMISSION, CUSTOM_TOOL = "permission", "custom_tool"
 # How people call the kinds of requests.

@@ -12,6 +12,7 @@ import msgspec
 from markupsafe import Markup
 
 from fidelio.app.records import Records
+from fidelio.app.runtime_reports import load_runtime_report
 from fidelio.clock import now_ms
 from fidelio.conductor.plan import RUN_STARTED
 from fidelio.definitions import TERMINAL_NAMES
@@ -22,12 +23,11 @@ from fidelio.engine.transitions import CandidateTransition
 from fidelio.errors import ChainBroken, FidelioError, UsageProblem
 from fidelio.ledger.model import Event, Session
 from fidelio.orchestrator.record.record import RUN_QUEUED
-from fidelio.surfaces.cli.runtime_report import load_runtime_report
 from fidelio.surfaces.text import escape_text
+from fidelio.surfaces.timeline import TimelineEntry, list_entries
 from fidelio.surfaces.web.charts import describe_duration
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.session_views import SessionView
-from fidelio.surfaces.web.timeline import TimelineEntry, list_entries
 from fidelio.surfaces.web.workflows import draw_session
 from fidelio.workflows.service import CurrentState
 

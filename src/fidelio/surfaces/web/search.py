@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from fidelio.app.records import Records
 from fidelio.errors import BadQuery, SessionNotFound
 from fidelio.ledger.model import FieldMatch, Hit, Query, Session
+from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import KINDS as REQUEST_KINDS
 from fidelio.surfaces.web.rendering import contains_words
 from fidelio.surfaces.web.sessions import KINDS
-from fidelio.surfaces.web.timeline import describe_event
 
 # Hits of a page of search, and the most that can be asked for.
 HITS, MOST_HITS = 25, 100

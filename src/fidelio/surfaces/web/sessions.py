@@ -17,7 +17,8 @@ from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
-from fidelio.surfaces.cli.event_words import describe_usage
+from fidelio.surfaces.event_words import describe_usage
+from fidelio.surfaces.timeline import describe_event, fold_minor, list_entries
 from fidelio.surfaces.views import run_json
 from fidelio.surfaces.web.charts import Plot, draw_usage, list_samples
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
@@ -25,7 +26,6 @@ from fidelio.surfaces.web.questions import RequestView, view_request
 from fidelio.surfaces.web.runs import RunPage, load_run_page
 from fidelio.surfaces.web.session_views import SessionView, arrange_tree
 from fidelio.surfaces.web.share import share_session
-from fidelio.surfaces.web.timeline import describe_event, fold_minor, list_entries
 from fidelio.surfaces.web.work import RuntimeFacts, load_runtime_facts
 
 PAGE, NEWEST = 50, 60

@@ -19,8 +19,8 @@ from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import now_ms
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger.model import Event, Session
+from fidelio.surfaces.timeline import list_entries
 from fidelio.surfaces.web.rendering import Renderer, read_static
-from fidelio.surfaces.web.timeline import list_entries
 
 if TYPE_CHECKING:
     from fidelio.app.person_keys import PersonKey

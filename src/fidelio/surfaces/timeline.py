@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.ledger.model import Event
-from fidelio.surfaces.cli.event_words import describe_agent_event, format_duration
+from fidelio.surfaces.event_words import describe_agent_event, format_duration
 
 # Characters of a text in the time line. The page of the event has the whole text.
 MOST_TEXT = 1_500
