@@ -66,7 +66,7 @@ PICTURES = (
     Picture("run", "/sessions/{run}", is_dark=True, height=1200),
     Picture("report", "/sessions/{run}/report", height=700),
     Picture("proof", "/sessions/{run}/proof"),
-    Picture("agent", "/sessions/{agent}", height=1400),
+    Picture("agent", "/sessions/{agent}", height=1300),
     Picture("runtime", "/sessions/{runtime}", height=1000),
     Picture("workflows", "/workflows"),
     Picture("workflow", "/workflows/hello"),

@@ -246,9 +246,9 @@ def test_a_command_that_does_not_exist_is_found(words: tuple[str, ...]) -> None:
 def test_no_string_in_the_source_contains_a_command() -> None:
     """Except docstrings and the help of options, which no surface renders."""
     named = re.compile(rf"\bfidelio (?:{'|'.join(COMMANDS)})\b")
-    for file in SOURCE.rglob("*.py"):
-        found = [text for text in strings_in(ast.parse(file.read_text())) if named.search(text)]
-        assert not found, file
+    strings = {text: file for file in SOURCE.rglob("*.py") for text in strings_in(ast.parse(file.read_text()))}
+
+    assert {text: file for text, file in strings.items() if named.search(text)} == {}
 
 
 @proves("hints.home", "hints.servers")

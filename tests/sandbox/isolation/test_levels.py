@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fidelio.app import checks
 from fidelio.sandbox import levels
 from fidelio.sandbox.levels import LEVELS, detect_level
 from fidelio.sandbox.model import Level, LevelReport
-from fidelio.surfaces.cli import machine
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 
@@ -86,7 +86,7 @@ def test_the_message_of_a_program_that_fails_is_the_reason(monkeypatch: pytest.M
 def test_doctor_names_level_reason_and_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, level: Level, state: str, cost: str
 ) -> None:
-    monkeypatch.setattr(machine, "detect_level", lambda: LevelReport(level, "The reason.", "The remedy."))
+    monkeypatch.setattr(checks, "detect_level", lambda: LevelReport(level, "The reason.", "The remedy."))
     environ = {**os.environ, "FIDELIO_HOME": str(tmp_path / "home")}
 
     done = run_fidelio(("doctor", "--json"), environ=environ, directory=tmp_path)

@@ -27,6 +27,7 @@ SMALL = {
     "/sessions/{session}/memory",
     "/passkeys/registration",
     "/passkeys/confirmation",
+    "/passkeys/at-localhost",
     "/inbox/{request}/challenge",
 }
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from fidelio import __version__
 from fidelio.definitions.findings import READING_RULES, READING_WARNINGS, Finding
 from fidelio.definitions.lint.rules import RULES
+from fidelio.errors import Command, Hint
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 PAGE = "docs/reference/lint-rules.md"
@@ -57,9 +58,9 @@ def encode_sarif(
 
 def _describe_rule(rule: str, example: str) -> dict[str, Any]:
     text = describe_rule(rule)
-    help_text = "\n".join(
-        [f"`fidelio lint --explain {rule}` explains it.", *(["For example:", "", example] if example else [])]
-    )
+    # Rendered with the name of the program, because the file is read on other machines.
+    explanation = Hint(Command("lint", "--explain", rule), " explains it.").render()
+    help_text = "\n".join([explanation, *(["For example:", "", example] if example else [])])
     return {
         "id": rule,
         "shortDescription": {"text": text.partition(". ")[0].rstrip(".") + "."},

@@ -222,7 +222,7 @@ def _find_proof_problems(head: BlueprintHead) -> Iterator[BlueprintProblem]:
     if head.permissions.needs_proof and head.permissions.mode == "full":
         yield where, "demands signatures, but the mode `full` asks nobody.", "Use another mode, or remove the key."
     if head.permissions.needs_proof and (owner := find_own_policies(head)):
-        remedy = "Remove the key, and set the policy of the tools: fidelio sandbox policy TOOL proven --agent NAME"
+        remedy = "Remove the key, and give those tools the policy `proven`."
         yield where, f"does not reach {owner}, whose tools have policies of their own.", remedy
 
 

@@ -238,7 +238,7 @@ _INDENT = "    "
 _MAX_QUESTION, _MAX_PATH = 40, 200
 # Characters of a value, and of the line of variables without the count of omitted ones.
 _MAX_VALUE, _MAX_SUMMARY = 40, 80
-_SIGNED = "Only an answer that is signed with a registered key counts: fidelio open prints a link to the page."
+_SIGNED = "Only an answer that is signed with a registered key counts."
 _ANSWERERS = {"person": "Only a person may answer.", "any": "A person or an agent may answer.", PROVEN: _SIGNED}
 
 
@@ -365,6 +365,8 @@ def _print_state(request: Request, program: str, *, with_menu: bool) -> None:
         how = "|".join(request.detail.get("unsigned_options", ()))
     for line in filter(None, (_ANSWERERS.get(answerer, ""), _describe_default(request))):
         print_line(line, _INDENT)
+    if answerer == PROVEN:
+        click.echo(f"{_INDENT}Sign it on the page: {program} open /inbox/{request.id}")
     if with_menu:
         return
     if how:

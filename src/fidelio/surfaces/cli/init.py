@@ -354,7 +354,7 @@ def _print_hints(entries: Mapping[str, Sequence[str]], edits: Sequence[Edit], op
     if edits:
         print_sentence("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
     if options.sandbox:
-        print_sentence(f"For the sandbox say: use only the tools of {SANDBOX_NAME}, and run the tests of this project.")
+        print_sentence(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests.")
         print_sentence("Its questions wait in the inbox. `sandbox diff` shows what it has changed.")
     offers = {
         "--sandbox": ("a sandbox with a copy of this project", options.sandbox),
