@@ -9,7 +9,7 @@ import pytest
 
 from fidelio.errors import LedgerUnavailable, StaleLease, UsageProblem
 from fidelio.ledger.jobs import Assignment, Jobs
-from fidelio.ledger.model import Change, Completion, Job, Lease, NewEvent
+from fidelio.ledger.model import Change, Completion, Job, Lease, NewEvent, NewJob
 from tests.ledger.programs.running import ledger_with_sessions, running
 from tests.support import proves
 from tests.support.ledgers import TIMEOUT_SECONDS, MovingClock
@@ -252,6 +252,32 @@ async def test_a_loop_without_due_work_waits_for_news_or_the_next_due_time(
             assert await waits.get() == 1.0
             await jobs.enqueue("work", "s_a", due=clock() + 250)
             assert await waits.get() == 0.25
+
+
+@proves("jobs.together")
+async def test_commits_that_follow_at_once_are_looked_at_together(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only `wake` ends a pause that is as long as this.
+    monkeypatch.setattr("fidelio.ledger.jobs._QUIET_SECONDS", 3_600.0)
+    async with ledger_with_sessions(address, "s_a") as ledger:
+        looks, next_due, done = asyncio.Queue[None](), ledger.next_due, asyncio.Event()
+
+        async def counted(kinds: Sequence[str]) -> int | None:
+            looks.put_nowait(None)
+            return await next_due(kinds)
+
+        monkeypatch.setattr(ledger, "next_due", counted)
+        jobs = Jobs(ledger)
+        jobs.register("work", lambda _: _set(done))
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
+            await looks.get()
+            for number in range(20):
+                await ledger.commit(Change(session="s_a", events=(NewEvent(type="noted", body={"n": number}, actor="me"),)))
+            await ledger.commit(Change(session="s_a", jobs=(NewJob(kind="work", session="s_a"),)))
+            looked = looks.qsize()
+            jobs.wake()
+            await done.wait()
+
+        assert looked == 0
 
 
 @proves("jobs.admission")
