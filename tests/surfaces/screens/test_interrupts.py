@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.conductor.run_setup import RunSetup, list_workers
+from tests.conductor.run_setup import RunSetup, activity, list_workers, write_workflow
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
@@ -43,6 +43,62 @@ async def test_ctrl_c_stops_the_agents_of_a_run_and_the_same_command_goes_on(
         assert "completed" in terminal.text
     async with concert.app() as app:
         assert [worker.run.number for worker in await list_workers(app, session[0])] == [2, 1]
+
+
+@pytest.fixture
+def asking(setup: RunSetup) -> tuple[str, ...]:
+    """The command of a run that stops at a question."""
+    options = [{"id": "warm", "label": "A warm note"}, {"id": "brief", "label": "A brief note"}]
+    checkpoint = {"id": "tone", "name": "Tone", "message": "How shall it sound?", "options": options}
+    steps = [{"id": "ask", "name": "Ask", "checkpoint": "tone"}]
+    write_workflow(setup.workflows, "concert", activity("tune", steps=steps, checkpoints=[checkpoint]))
+    return ("run", "concert", "--agent", "robot", "--workflows", str(setup.workflows))
+
+
+@proves("interrupts.at-a-question")
+async def test_ctrl_c_at_a_question_takes_the_menu_away_and_says_what_has_stopped(
+    at_terminal: AtTerminal, asking: tuple[str, ...], setup: RunSetup, place: dict[str, str]
+) -> None:
+    async with at_terminal(*asking) as terminal:
+        await terminal.until("Arrow keys and Enter")
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+        said = " ".join(terminal.text.split())
+
+    (worker,) = listed(setup, place)
+    assert "How shall it sound?" in said
+    assert f"Stopping. Ctrl-C again does not wait for it. {worker} is stopped. The run s_" in said
+    assert said.endswith("is kept: the same command goes on where it was. fidelio: Stopped.")
+    assert "Arrow keys" not in said
+
+
+@proves("interrupts.at-a-question")
+async def test_the_key_that_detaches_works_at_a_question(
+    at_terminal: AtTerminal, asking: tuple[str, ...], setup: RunSetup, place: dict[str, str]
+) -> None:
+    async with at_terminal(*asking) as terminal:
+        await terminal.until("Arrow keys and Enter")
+        terminal.press("d")
+        await terminal.until("goes on in the background")
+        assert await terminal.wait() == 0
+        assert "Arrow keys" not in terminal.text
+    assert "How shall it sound?" in run_fidelio(("inbox",), environ=place, directory=setup.project).stdout
+    # The run in the background is ended with its question.
+    session = json.loads(
+        run_fidelio(("sessions", "--kind", "workflow", "--json"), environ=place, directory=setup.project).stdout
+    )
+    run_fidelio(("sessions", "--end", session["items"][0]["id"]), environ=place, directory=setup.project)
+
+
+@proves("interrupts.at-a-question")
+async def test_ctrl_c_at_the_question_of_the_demo_says_that_it_is_withdrawn(at_terminal: AtTerminal) -> None:
+    async with at_terminal("demo") as terminal:
+        await terminal.until("Arrow keys and Enter")
+        terminal.press("d")
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+        assert "so its session is deleted and its question withdrawn" in " ".join(terminal.text.replace("│", "").split())
+        assert "Arrow keys" not in terminal.text
 
 
 @proves("interrupts.detach")

@@ -48,6 +48,7 @@ async def follow_start(
                 watching.result()
         # The output may be closed before the signal of a closed terminal arrives.
         except (asyncio.CancelledError, OSError):
+            await terminal.stop_asking()
             await _stop_agent(cli, service, session)
             raise
         finally:

@@ -34,7 +34,8 @@ def _ignore() -> None:
 class AttendedTerminal:
     """`async with`: shows the requests that are passed to `ask` during the block. `detached` is set by the key `d`.
 
-    `pause` and `resume` are called around a question, for a command that draws on the screen meanwhile.
+    `pause` and `resume` are called around a question, for a command that draws on the screen meanwhile. `can_detach`: whether
+    the command looks at `detached`.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class AttendedTerminal:
         application: Application,
         *,
         attended: bool = True,
+        can_detach: bool = True,
         pause: Callable[[], None] = _ignore,
         resume: Callable[[], None] = _ignore,
     ) -> None:
         self._cli, self._application, self._pause, self._resume = cli, application, pause, resume
-        self.is_attended = attended and can_prompt()
+        self.is_attended, self._can_detach = attended and can_prompt(), can_detach
         self.detached = asyncio.Event()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._known: set[str] = set()
@@ -58,7 +60,7 @@ class AttendedTerminal:
     async def __aenter__(self) -> Self:
         if self.is_attended:
             keyboard = self._resources.enter_context(Keyboard())
-            self._prompter = Prompter(self._cli, self._application, keyboard, require_person())
+            self._prompter = Prompter(self._cli, self._application, keyboard, require_person(), detach=self._detach)
             self._task = asyncio.create_task(self._serve(keyboard, self._prompter))
         return self
 
@@ -66,11 +68,22 @@ class AttendedTerminal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._task is not None:
-                self._task.cancel()
-                await asyncio.wait({self._task})
+            await self.stop_asking()
         finally:
             self._resources.close()
+
+    async def stop_asking(self) -> None:
+        """Close an open menu. Before this, what the command says at its end would be erased together with the menu."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def _detach(self, key: str) -> bool:
+        """Whether this key detaches, and with it leaves a question that is open."""
+        if self._can_detach and key == DETACH_KEY:
+            self.detached.set()
+        return self.detached.is_set()
 
     def ask(self, request: str) -> None:
         """Show this request as soon as no other is shown; each is shown once."""
@@ -93,8 +106,8 @@ class AttendedTerminal:
             finally:
                 for task in (pressing, waiting):
                     task.cancel()
-            if pressing.done() and not pressing.cancelled() and pressing.result() == DETACH_KEY:
-                self.detached.set()
+            if pressing.done() and not pressing.cancelled():
+                self._detach(pressing.result())
             if waiting.done() and not waiting.cancelled():
                 await self._ask(prompter, waiting.result())
 
@@ -109,4 +122,6 @@ class AttendedTerminal:
         try:
             await prompter.ask(item.request, lambda: print_item(item, self._cli.program, with_menu=True))
         finally:
-            self._resume()
+            # Not where the command ends: a drawing that begins again would go over its last words.
+            if self._task is not None and not self.detached.is_set():
+                self._resume()

@@ -267,6 +267,7 @@ async def run_demo(
                 display.cancel()
                 # Its errors are not raised: the exception that ended this block is reported already.
                 await asyncio.gather(display, return_exceptions=True)
+                await terminal.stop_asking()
                 await _delete_unless_completed(records, session, f"agent:{AGENT}")
     if wants_json_reply():
         click.echo(json_text({"kind": "completed", "session": session}))
@@ -278,7 +279,10 @@ async def run_demo(
 
 def _attend(cli: CliContext | None, application: Application, *, attended: bool) -> AttendedTerminal:
     return AttendedTerminal(
-        cli or CliContext(home=None, debug=False), application, attended=attended and cli is not None and not wants_json_reply()
+        cli or CliContext(home=None, debug=False),
+        application,
+        attended=attended and cli is not None and not wants_json_reply(),
+        can_detach=False,
     )
 
 

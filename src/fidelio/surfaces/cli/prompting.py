@@ -219,14 +219,22 @@ Submit = Callable[[Request, Answer], Awaitable[None]]
 class Prompter:
     """Asks requests at the terminal, in order. Lines of the command are printed above the open menu.
 
-    `submit` is for commands whose requests are answered in another way than by the inbox.
+    `submit` is for commands whose requests are answered in another way than by the inbox. `detach` says of a key whether it
+    ends the command, and leaves the question open.
     """
 
     def __init__(
-        self, cli: CliContext, application: Application, keyboard: Keyboard, person: str, *, submit: Submit | None = None
+        self,
+        cli: CliContext,
+        application: Application,
+        keyboard: Keyboard,
+        person: str,
+        *,
+        submit: Submit | None = None,
+        detach: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
-        self._submit_answer = submit or self._answer_in_inbox
+        self._submit_answer, self._detach = submit or self._answer_in_inbox, detach
         self._layout, self._unicode, self._colored = output_layout(), supports_unicode(), uses_color()
         self._drawn: list[str] = []
 
@@ -260,6 +268,8 @@ class Prompter:
             if key is None:
                 self.print(describe_closed(closed.result()))
                 return True
+            if not menu.is_typing and self._detach(key):
+                return False
             menu = menu.press(key)
         self._erase()
         if not menu.has_answer:

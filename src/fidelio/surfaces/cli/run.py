@@ -145,6 +145,7 @@ class AttendedRun:
             # The output may be closed before the signal of a closed terminal arrives.
             except (asyncio.CancelledError, OSError):
                 await _cancel(working)
+                await terminal.stop_asking()
                 with suppress(OSError):
                     display.end()
                 await self._stop_workers(conductor, session)
