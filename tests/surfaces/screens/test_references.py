@@ -55,7 +55,7 @@ async def test_a_request_is_found_by_a_beginning_and_as_the_last(setup: RunSetup
     assert fidelio(setup, place, "answer", "r_abc", "warm").returncode == 4
 
 
-def complete(setup: RunSetup, place: dict[str, str], line: str) -> list[str]:
+def complete(setup: RunSetup, place: dict[str, str], line: str, *, kind: str = "plain") -> list[str]:
     """What bash would offer at the end of the line."""
     words = line.split(" ")
     environ = {**place, "_FIDELIO_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
@@ -63,7 +63,9 @@ def complete(setup: RunSetup, place: dict[str, str], line: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script], env=environ, cwd=setup.project, capture_output=True, text=True, timeout=60, check=False
     )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+    found = [line.partition(",") for line in done.stdout.splitlines() if line]
+    assert all(item[0] == kind for item in found), found
+    return [item[2] for item in found]
 
 
 @proves("references.completion")
@@ -162,3 +164,31 @@ def test_an_unknown_status_is_an_error_that_lists_those_that_exist(setup: RunSet
         listed = fidelio(setup, place, "sessions", "--kind", session["kind"], "--status", session["status"], "--json")
         assert session["id"] in listed.stdout, listed.stderr
     assert fidelio(setup, place, "sessions", "--status", "deleted").returncode == 0
+
+
+@proves("references.completion")
+async def test_the_shell_completes_sessions_and_agents_of_the_runtime_options_and_paths(
+    setup: RunSetup, place: dict[str, str]
+) -> None:
+    await open_requests(setup.home, ask("r_abc1"))
+    fidelio(setup, place, "runtime", "send", "default", "Say hello.", "--model", "scripted:demo", "--name", "greeting")
+    fidelio(setup, place, "runtime", "send", "default", "Say hello.", "--model", "scripted:demo", "--new")
+    listed = json.loads(fidelio(setup, place, "runtime", "sessions", "--json").stdout)["items"]
+
+    # A session without a name has only its id.
+    names = sorted(item["name"] or item["sessionId"] for item in listed)
+    assert sorted(complete(setup, place, "fidelio chat --session ")) == names
+    assert sorted(complete(setup, place, "fidelio sandbox describe --session ")) == names
+    assert "default" in complete(setup, place, "fidelio chat de")
+    assert complete(setup, place, "fidelio answer r_abc1 w") == ["warm"]
+    assert complete(setup, place, "fidelio answer r_abc9 w") == []
+    # The shell itself completes paths.
+    assert complete(setup, place, "fidelio run hello --project s", kind="dir") == ["s"]
+    assert complete(setup, place, "fidelio report last --html s", kind="file") == ["s"]
+
+
+@proves("references.completion")
+def test_a_description_with_a_comma_is_whole_in_fish(setup: RunSetup, place: dict[str, str]) -> None:
+    script = fidelio(setup, place, "completion", "fish").stdout
+
+    assert 'string split -m 1 "," $completion' in script

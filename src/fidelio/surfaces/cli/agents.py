@@ -30,6 +30,7 @@ from fidelio.surfaces.cli.context import (
     CommandGroup,
     calling_actor,
     calling_session,
+    complete_path,
     escape_line,
     json_option,
     print_items,
@@ -58,6 +59,7 @@ def agents_command() -> None:
 project_option = click.option(
     "--project",
     metavar="DIR",
+    shell_complete=complete_path,
     help="The project of the session (default: the working directory, else any project with a session of that name).",
 )
 
@@ -105,7 +107,7 @@ def blueprints(cli: CliContext, project: str | None, as_json: bool) -> None:
 
 
 @agents_command.command("list")
-@click.option("--project", metavar="DIR", help="Only sessions of this project.")
+@click.option("--project", metavar="DIR", shell_complete=complete_path, help="Only sessions of this project.")
 @click.option("--state", type=click.Choice(STATES), help="Only sessions whose newest run is in this state.")
 @click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="CURSOR", help="Start after this cursor; the end of a longer list shows it.")
@@ -140,7 +142,9 @@ async def list_sessions(
 @click.option("--model", help="The model, instead of the blueprint's.")
 @click.option("--worktree", is_flag=True, help="Let the agent work in its own git worktree.")
 @click.option("--detach", is_flag=True, help="Return immediately; the agent works in the background.")
-@click.option("--project", metavar="DIR", help="Where the agent works (default: the working directory).")
+@click.option(
+    "--project", metavar="DIR", shell_complete=complete_path, help="Where the agent works (default: the working directory)."
+)
 @json_option
 @with_cli_context
 async def start(

@@ -14,7 +14,7 @@ from fidelio.anchors.schedule import AnchorSchedule, parse_interval
 from fidelio.app.application import Application
 from fidelio.clock import format_iso
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.cli.context import escape_line, print_sentence
+from fidelio.surfaces.cli.context import complete_path, escape_line, print_sentence
 
 if TYPE_CHECKING:
     from fidelio.anchors.service import AnchorVerdicts
@@ -43,7 +43,13 @@ def verify_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="With --anchor: accept only this key, a fingerprint or a file of fingerprints (default: the keys of this home).",
     )
-    @click.option("--tsa-ca", metavar="FILE", default="", help="With --anchor: certificates for time stamps, in PEM.")
+    @click.option(
+        "--tsa-ca",
+        metavar="FILE",
+        shell_complete=complete_path,
+        default="",
+        help="With --anchor: certificates for time stamps, in PEM.",
+    )
     @wraps(command)
     def run(*arguments: Any, anchors: tuple[str, ...], keys: tuple[str, ...], tsa_ca: str, **options: Any) -> Any:
         if (keys or tsa_ca) and not anchors:

@@ -14,12 +14,12 @@ from fidelio.ledger.model import Request
 from fidelio.surfaces.cli.context import CliContext, json_option, print_json, print_line, quote_name, with_cli_context
 from fidelio.surfaces.cli.inbox import load_item, print_item, request_json
 from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, submit_answer
-from fidelio.surfaces.cli.references import REQUEST, find_request
+from fidelio.surfaces.cli.references import REQUEST, complete_option, find_request
 
 
 @click.command("answer")
 @click.argument("request", required=False, type=REQUEST)
-@click.argument("option", default="")
+@click.argument("option", default="", shell_complete=complete_option)
 @click.option("--text", default="", help="The answer to a question without options; with an option, a comment.")
 @json_option
 @with_cli_context

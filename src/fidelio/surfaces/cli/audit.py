@@ -17,6 +17,7 @@ from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.runtime.report import RuntimeReport
 from fidelio.surfaces.cli.context import (
     CliContext,
+    complete_path,
     describe_channel,
     escape_line,
     json_option,
@@ -68,7 +69,12 @@ def trace_command(cli: CliContext, session: str, as_json: bool) -> None:
 @click.command("report")
 @click.argument("session", type=SESSION)
 @click.option("--check", is_flag=True, help="Exit with 1 if there is any difference, also in a child session.")
-@click.option("--html", metavar="FILE", help="Write the session as a page that verifies by itself, without a server.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    shell_complete=complete_path,
+    help="Write the session as a page that verifies by itself, without a server.",
+)
 @json_option
 @with_cli_context
 def report_command(cli: CliContext, session: str, check: bool, html: str | None, as_json: bool) -> int:

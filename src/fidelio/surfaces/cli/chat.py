@@ -23,6 +23,7 @@ from fidelio.runtime.reading import find_newest_session
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.surfaces.cli.context import (
     CliContext,
+    complete_path,
     escape_line,
     json_option,
     output_layout,
@@ -31,26 +32,28 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, describe_closed
+from fidelio.surfaces.cli.references import RUNTIME_SESSION, project_option
 from fidelio.surfaces.cli.runtime.answers import Answers, describe_question, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader
 from fidelio.surfaces.cli.runtime.live import JsonView, LiveView, Screen, SilentScreen
-from fidelio.surfaces.cli.runtime.targets import begin_session, find_session
+from fidelio.surfaces.cli.runtime.targets import RUNTIME_AGENT, begin_session, find_session
 from fidelio.surfaces.cli.sandbox import real_project
 
 _PROMPT = "> "
 
 
 @click.command("chat")
-@click.argument("agent", default="default")
-@click.option("--session", help="Continue this session: its name in the project, or its id.")
+@click.argument("agent", type=RUNTIME_AGENT, default="default")
+@click.option("--session", type=RUNTIME_SESSION, help="Continue this session: its name in the project, or its id.")
 @click.option("--new", "anew", is_flag=True, help="Begin a new session instead of continuing the last one of the agent.")
 @click.option("--model", default="", help="A new session: this model instead of the agent's, for example scripted:demo.")
 @click.option(
     "--mount",
     metavar="DIR[:copy|ro|rw]",
+    shell_complete=complete_path,
     help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
 )
-@click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
+@project_option
 @json_option
 @with_cli_context
 async def chat_command(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from fidelio.app.application import Application
 from fidelio.app.records import Records
@@ -192,6 +193,11 @@ def print_reply(sentence: str, **facts: object) -> None:
         print_line(sentence)
 
 
+def complete_path(_: click.Context, parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """Let the shell complete a path: a directory, or a file where the metavar says so."""
+    return [CompletionItem(start, type="dir" if (parameter.metavar or "").startswith("DIR") else "file")]
+
+
 def workflows_option(command: F) -> F:
     """Add `--workflows` and `--with-bundled`, the same for every command that reads definitions."""
     command = click.option("--with-bundled", is_flag=True, help="With --workflows: also use the bundled workflows.")(command)
@@ -199,6 +205,7 @@ def workflows_option(command: F) -> F:
         "--workflows",
         "directories",
         metavar="DIR",
+        shell_complete=complete_path,
         multiple=True,
         help="Read workflows from DIR instead of the search path (repeatable).",
     )(command)

@@ -23,6 +23,7 @@ from fidelio.runtime.environments.versions import (
 from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
+    complete_path,
     json_option,
     print_items,
     print_json,
@@ -47,7 +48,12 @@ def environments_command() -> None:
 
 
 @environments_command.command("list")
-@click.option("--project", metavar="DIR", help="Also list the files of this project (default: the working directory).")
+@click.option(
+    "--project",
+    metavar="DIR",
+    shell_complete=complete_path,
+    help="Also list the files of this project (default: the working directory).",
+)
 @json_option
 @with_cli_context
 async def list_environments(cli: CliContext, project: str | None, as_json: bool) -> None:
@@ -86,7 +92,7 @@ async def show(cli: CliContext, name: str, version: int | None, as_json: bool) -
 
 @environments_command.command("define")
 @click.argument("name")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_path)
 @json_option
 @with_cli_context
 async def define(cli: CliContext, name: str, file: str, as_json: bool) -> None:
@@ -114,7 +120,12 @@ async def define(cli: CliContext, name: str, file: str, as_json: bool) -> None:
 
 @environments_command.command("check")
 @click.argument("name")
-@click.option("--project", metavar="DIR", help="Use the file of this project (default: the working directory).")
+@click.option(
+    "--project",
+    metavar="DIR",
+    shell_complete=complete_path,
+    help="Use the file of this project (default: the working directory).",
+)
 @json_option
 @with_cli_context
 async def check(cli: CliContext, name: str, project: str | None, as_json: bool) -> None:

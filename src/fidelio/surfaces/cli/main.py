@@ -22,6 +22,7 @@ from fidelio.errors import PROGRAM, FidelioError, Hint, UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
     Terminated,
+    complete_path,
     json_reply_option,
     json_text,
     print_json,
@@ -101,6 +102,7 @@ def _list_summaries() -> Iterator[tuple[str, str]]:
 @click.option(
     "--home",
     metavar="DIR",
+    shell_complete=complete_path,
     help="Directory with ledger, keys and workflows (default: FIDELIO_HOME, the nearest .fidelio, the user's data directory).",
 )
 @click.option("--debug", is_flag=True, help="Print a traceback when a command fails.")
@@ -132,7 +134,9 @@ def completion_command(shell: str | None) -> None:
     completion = get_completion_class(name)
     if completion is None:
         raise UsageProblem(f"There is no completion for the shell {name!r}.", remedy="Use one of: bash, zsh, fish.")
-    script = completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source()
+    # The script of click cuts a description at its first comma.
+    split = ('string split ","', 'string split -m 1 ","')
+    script = completion(cli, {}, "fidelio", "_FIDELIO_COMPLETE").source().replace(*split)
     print_json({"shell": name, "script": script}) if wants_json_reply() else click.echo(script)
 
 

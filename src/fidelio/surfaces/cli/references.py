@@ -6,6 +6,7 @@ single one has it; several are listed in the error. Completion reads, creates no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,7 @@ from fidelio.inbox import Inbox
 from fidelio.ledger.model import Request
 from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.service import AgentService
-from fidelio.surfaces.cli.context import CliContext, resolve_project, run_async
+from fidelio.surfaces.cli.context import CliContext, complete_path, resolve_project, run_async
 from fidelio.surfaces.text import escape_line, shorten
 
 LAST = "last"
@@ -82,7 +83,18 @@ class Reference(click.ParamType[str]):
         return []
 
 
-def _offer(cli: CliContext, load: Load, start: str) -> list[CompletionItem]:
+def complete_option(ctx: click.Context, _: click.Parameter, start: str) -> list[CompletionItem]:
+    """The options of the request that was named before."""
+
+    async def load(cli: CliContext) -> list[tuple[str, str]]:
+        async with cli.open() as application:
+            request = await find_request(await application.inbox(), str(ctx.params["request"]))
+        return [(str(option["id"]), str(option.get("label", ""))) for option in request.options]
+
+    return Reference(lambda cli, start: offer(cli, load, start)).shell_complete(ctx, _, start)
+
+
+def offer(cli: CliContext, load: Load, start: str) -> list[CompletionItem]:
     entries = run_async(load(cli))
     return [_item(name, text) for name, text in entries if name.startswith(start)]
 
@@ -94,7 +106,19 @@ def _item(name: str, text: str) -> CompletionItem:
 async def _load_sessions(cli: CliContext) -> list[tuple[str, str]]:
     async with cli.records() as records:
         page = await records.sessions(limit=_OFFERED)
-    return [(each.id, f"{each.kind}, {each.status} {each.name or each.record.get('workflow', '')}") for each in page.items]
+    return [(each.id, f"{each.status} {each.kind} {each.name or each.record.get('workflow', '')}") for each in page.items]
+
+
+async def _load_runtime_sessions(cli: CliContext) -> list[tuple[str, str]]:
+    namespace = f":{os.path.realpath(resolve_project(None))}"  # noqa: ASYNC240  # a few calls, before anything else runs
+    async with cli.records() as records:
+        page = await records.sessions(kind="runtime", limit=_OFFERED, stores=False)
+    # A name is known only in its project.
+    named = [each.name if each.name and each.namespace.endswith(namespace) else each.id for each in page.items]
+    return [
+        (name, f"{each.status}: {each.record.get('title') or each.record.get('agent', '')}")
+        for name, each in zip(named, page.items, strict=True)
+    ]
 
 
 async def _load_requests(cli: CliContext) -> list[tuple[str, str]]:
@@ -106,7 +130,7 @@ async def _load_requests(cli: CliContext) -> list[tuple[str, str]]:
 async def _load_agents(cli: CliContext) -> list[tuple[str, str]]:
     async with cli.open() as application:
         page = await (await application.agents(host=False)).list(None, limit=_OFFERED)
-    return [(session.name, f"{session.run.state}, {session.blueprint}") for session in page.items]
+    return [(session.name, f"{session.run.state} {session.blueprint}") for session in page.items]
 
 
 def _complete_workflows(cli: CliContext, start: str) -> Iterable[CompletionItem]:
@@ -118,8 +142,22 @@ def _complete_blueprints(cli: CliContext, start: str) -> Iterable[CompletionItem
     return (_item(blueprint.name, blueprint.description) for blueprint in listing.agents if blueprint.name.startswith(start))
 
 
-SESSION = Reference(lambda cli, start: _offer(cli, _load_sessions, start))
-REQUEST = Reference(lambda cli, start: _offer(cli, _load_requests, start))
-AGENT = Reference(lambda cli, start: _offer(cli, _load_agents, start))
+SESSION = Reference(lambda cli, start: offer(cli, _load_sessions, start))
+RUNTIME_SESSION = Reference(lambda cli, start: offer(cli, _load_runtime_sessions, start))
+REQUEST = Reference(lambda cli, start: offer(cli, _load_requests, start))
+AGENT = Reference(lambda cli, start: offer(cli, _load_agents, start))
 WORKFLOW = Reference(_complete_workflows)
 BLUEPRINT = Reference(_complete_blueprints)
+session_option = click.option(
+    "--session",
+    type=RUNTIME_SESSION,
+    default="default",
+    show_default=True,
+    help="The session: its name in the project, or its id.",
+)
+project_option = click.option(
+    "--project",
+    metavar="DIR",
+    shell_complete=complete_path,
+    help="The project of the session (default: the working directory).",
+)

@@ -23,6 +23,7 @@ from fidelio.surfaces.cli.context import (
     CliContext,
     calling_actor,
     calling_session,
+    complete_path,
     json_option,
     print_json,
     print_line,
@@ -67,7 +68,9 @@ _BACKGROUND: list[subprocess.Popen[bytes]] = []
 )
 @click.option("--new", "anew", is_flag=True, help="Start a new session even if a run of this workflow is unfinished.")
 @click.option("--detach", is_flag=True, help="Start the run and return; it goes on in the background.")
-@click.option("--project", metavar="DIR", help="Where the agents work (default: the working directory).")
+@click.option(
+    "--project", metavar="DIR", shell_complete=complete_path, help="Where the agents work (default: the working directory)."
+)
 @workflows_option
 @json_option
 @with_cli_context

@@ -30,6 +30,7 @@ from fidelio.runtime.sessions import session_namespace
 from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
+    complete_path,
     escape_line,
     escape_text,
     json_option,
@@ -46,6 +47,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.project_diff import print_diff, select_paths
+from fidelio.surfaces.cli.references import project_option, session_option
 
 # As a shell reports a command that was ended: by a time limit, and by a signal (plus its number).
 TIMED_OUT, SIGNALLED = 124, 128
@@ -61,12 +63,6 @@ def sandbox_command() -> None:
     An agent gets a sandbox with `fidelio mcp --toolset sandbox --session NAME`. These commands are for the person at the
     machine. A session is named by --session, in the project of the working directory, or by its id.
     """
-
-
-session_option = click.option(
-    "--session", default="default", show_default=True, help="The session: its name in the project, or its id."
-)
-project_option = click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
 
 
 class SandboxUse(msgspec.Struct, frozen=True):
@@ -190,6 +186,7 @@ def print_mounts(entries: list[dict[str, str]], source: str) -> None:
 @click.option(
     "--mount",
     metavar="DIR[:copy|ro|rw]",
+    shell_complete=complete_path,
     help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
 )
 @click.option("--cwd", help="Where the command runs inside (default: the directory of the session's shell).")

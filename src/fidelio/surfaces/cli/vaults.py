@@ -25,7 +25,8 @@ from fidelio.surfaces.cli.context import (
     run_async,
     with_cli_context,
 )
-from fidelio.surfaces.cli.sandbox import find_session, project_option, session_option
+from fidelio.surfaces.cli.references import project_option, session_option
+from fidelio.surfaces.cli.sandbox import find_session
 
 
 @click.group("vaults", cls=CommandGroup)

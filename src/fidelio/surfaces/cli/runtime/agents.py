@@ -18,6 +18,7 @@ from fidelio.runtime.agents.versions import VersionEntry, define_agent, list_age
 from fidelio.runtime.named_definitions import DefinitionFiles
 from fidelio.surfaces.cli.context import (
     CliContext,
+    complete_path,
     json_option,
     print_items,
     print_json,
@@ -29,14 +30,14 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.environments import read_yaml
-from fidelio.surfaces.cli.runtime.targets import project_option
+from fidelio.surfaces.cli.runtime.targets import RUNTIME_AGENT, project_option
 from fidelio.surfaces.cli.sandbox import real_project
 
 _SUFFIXES = (".yaml", ".yml")
 
 
 @click.command("define", short_help="Define an agent.")
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_path)
 @click.option("--name", help="The name of the agent (default: that of FILE).")
 @project_option
 @json_option
@@ -74,7 +75,7 @@ async def define_command(cli: CliContext, source: str, name: str | None, project
 
 
 @click.command("agents", short_help="List agents, or show one.")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=RUNTIME_AGENT)
 @click.option("--version", type=click.IntRange(1), help="With NAME: this version instead of the newest.")
 @project_option
 @json_option

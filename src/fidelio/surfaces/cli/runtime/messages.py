@@ -23,6 +23,7 @@ from fidelio.runtime.wakes.content import IMAGES, MAX_IMAGE
 from fidelio.surfaces.cli.chat import Chat
 from fidelio.surfaces.cli.context import (
     CliContext,
+    complete_path,
     json_option,
     json_reply_option,
     output_layout,
@@ -52,7 +53,14 @@ from fidelio.surfaces.cli.sandbox import real_project
 @click.command("send", short_help="Send a message.")
 @session_argument
 @click.argument("text", required=False)
-@click.option("--file", "files", metavar="PATH", multiple=True, help="Send this file too; an image is shown to the model.")
+@click.option(
+    "--file",
+    "files",
+    metavar="PATH",
+    shell_complete=complete_path,
+    multiple=True,
+    help="Send this file too; an image is shown to the model.",
+)
 @click.option("--new", "anew", is_flag=True, help="SESSION is an agent: begin a new session of it.")
 @click.option("--name", help="A new session: its name in the project.")
 @click.option("--follow", is_flag=True, help="Work here, show what the agent does, and return when it rests.")

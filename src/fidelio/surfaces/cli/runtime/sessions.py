@@ -21,6 +21,7 @@ from fidelio.runtime.transfers import download_file
 from fidelio.surfaces.cli.context import (
     CliContext,
     CommandGroup,
+    complete_path,
     escape_line,
     json_option,
     json_reply_option,
@@ -35,7 +36,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.runtime.status_lines import describe_status, session_json, session_row
-from fidelio.surfaces.cli.runtime.targets import Target, open_target, project_option, session_argument
+from fidelio.surfaces.cli.runtime.targets import RUNTIME_AGENT, Target, open_target, project_option, session_argument
 from fidelio.surfaces.cli.sandbox import real_project
 
 
@@ -56,7 +57,7 @@ async def status_command(cli: CliContext, session: str, project: str | None, as_
 
 
 @click.command("sessions")
-@click.option("--agent", help="Only sessions of this agent.")
+@click.option("--agent", type=RUNTIME_AGENT, help="Only sessions of this agent.")
 @click.option("--all", "everything", is_flag=True, help="Also list sessions that have ended or are archived.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many to list at most.")
 @project_option
@@ -112,7 +113,9 @@ async def end_command(cli: CliContext, session: str, project: str | None) -> Non
 @click.command("download", short_help="Copy a file out of the sandbox.")
 @session_argument
 @click.argument("path")
-@click.option("--to", metavar="FILE", help="Write it here (default: the name of PATH; - prints it).")
+@click.option(
+    "--to", metavar="FILE", shell_complete=complete_path, help="Write it here (default: the name of PATH; - prints it)."
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @project_option
 @json_reply_option

@@ -16,19 +16,41 @@ from fidelio.app.application import Application
 from fidelio.errors import Command, Hint, SessionNotFound
 from fidelio.ids import is_short_handle
 from fidelio.ledger.model import Session
-from fidelio.runtime.agents.files import resolve_agent
+from fidelio.runtime.agents.files import KIND, resolve_agent
+from fidelio.runtime.agents.versions import list_agents
+from fidelio.runtime.named_definitions import DefinitionFiles
 from fidelio.runtime.reading import find_newest_session
 from fidelio.runtime.record import RuntimeRecord
 from fidelio.runtime.service import NewAgentSession, RuntimeService
 from fidelio.runtime.sessions import session_namespace
-from fidelio.surfaces.cli.context import CliContext
-from fidelio.surfaces.cli.references import SESSION
+from fidelio.surfaces.cli.context import CliContext, complete_path
+from fidelio.surfaces.cli.references import RUNTIME_SESSION, Reference, offer
 from fidelio.surfaces.cli.sandbox import real_project
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-session_argument = click.argument("session", metavar="SESSION", type=SESSION)
-project_option = click.option("--project", metavar="DIR", help="The project of the session (default: the working directory).")
+
+async def _load_agents(cli: CliContext) -> list[tuple[str, str]]:
+    async with cli.open() as app:
+        context, directory = (await app.runtime()).context, real_project(None)
+        agents, files = await list_agents(context, directory), DefinitionFiles(KIND, context.home).list(directory)
+    return list(
+        {
+            "default": "",
+            **{file.name: file.source for file in files},
+            **{each.name: each.definition.description for each in agents},
+        }.items()
+    )
+
+
+RUNTIME_AGENT = Reference(lambda cli, start: offer(cli, _load_agents, start))
+session_argument = click.argument("session", metavar="SESSION", type=RUNTIME_SESSION)
+project_option = click.option(
+    "--project",
+    metavar="DIR",
+    shell_complete=complete_path,
+    help="The project of the session (default: the working directory).",
+)
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -85,6 +107,7 @@ def begin_options(command: F) -> F:
         click.option(
             "--mount",
             metavar="DIR[:copy|ro|rw]",
+            shell_complete=complete_path,
             help="A new session: show a directory at /workspace/project, as a copy, read-only or for writing.",
         ),
         click.option("--vault", "vaults", metavar="NAME", multiple=True, help="A new session: attach this vault (repeatable)."),

@@ -13,14 +13,26 @@ import click
 from fidelio.errors import UsageProblem
 from fidelio.inbox import require_person
 from fidelio.runtime.work.worker import EnvironmentWorker, SandboxTools, WorkApi, open_client
-from fidelio.surfaces.cli.context import CliContext, json_reply_option, print_sentence, quote_name, with_cli_context
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    complete_path,
+    json_reply_option,
+    print_sentence,
+    quote_name,
+    with_cli_context,
+)
 from fidelio.surfaces.cli.sandbox import real_project
 
 
 @click.command("worker", short_help="Carry out wakes, or the tools of a self-hosted environment, until Ctrl-C.")
 @click.option("--environment", metavar="ID", help="A self-hosted environment whose tool calls are carried out here.")
 @click.option("--url", metavar="URL", help="The server of the environment; its token is taken from FIDELIO_TOKEN.")
-@click.option("--mount", metavar="DIR[:ro|rw|copy]", help="A directory that the tools see at /workspace/project.")
+@click.option(
+    "--mount",
+    metavar="DIR[:ro|rw|copy]",
+    shell_complete=complete_path,
+    help="A directory that the tools see at /workspace/project.",
+)
 @click.option("--sandbox", metavar="NAME", help="The environment of this home whose network and programs the tools have.")
 @json_reply_option
 @with_cli_context
