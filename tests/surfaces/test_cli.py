@@ -22,6 +22,10 @@ def test_an_unknown_command_or_option_says_where_to_look(fidelio: Fidelio) -> No
     assert (command.returncode, option.returncode) == (2, 2)
     assert command.stderr == "fidelio: No such command 'sing'. `fidelio --help` shows its usage.\n"
     assert option.stderr == "fidelio: No such option '--loud'. `fidelio list --help` shows its usage.\n"
+    assert (
+        fidelio("agnets").stderr
+        == "fidelio: No such command 'agnets'. Did you mean agents? `fidelio --help` shows its usage.\n"
+    )
 
 
 @proves("cli.errors")

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -77,6 +78,14 @@ class LazyGroup(click.Group):
         command = getattr(module, f"{cmd_name}_command")
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        # click suggests only commands that were imported.
+        if not (ctx.resilient_parsing or args[0].startswith("-") or args[0] in COMMANDS):
+            near = get_close_matches(args[0], (name for name, _ in _list_summaries()))
+            if near:
+                raise click.UsageError(f"No such command {args[0]!r:.80}. Did you mean {' or '.join(near)}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # the signature is click's
         # Names are padded, so that the columns of all sections begin at the same place.
