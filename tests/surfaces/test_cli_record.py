@@ -138,7 +138,7 @@ def test_questions_of_a_session_that_does_not_exist_are_an_error(fidelio: Fideli
     watched = fidelio("inbox", "--session", "nope", "--watch")
 
     assert (unknown.returncode, watched.returncode) == (4, 4)
-    assert (known.returncode, known.stdout.count("Nothing waits for you in ")) == (0, 1)
+    assert (known.returncode, known.stdout.count("Nothing like that waits for you in ")) == (0, 1)
 
 
 @proves("cli.hyphen-names")

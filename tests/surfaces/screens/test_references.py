@@ -113,6 +113,9 @@ async def test_the_inbox_is_counted_filtered_and_listed_compactly(setup: RunSetu
     assert listed("--older-than", "1h") == []
     assert len(listed("--newer-than", "1h")) == 7
     assert listed("--workflow", "other") == []
+    # Nothing of what was chosen is not the same as nothing.
+    none = fidelio(setup, place, "inbox", "--workflow", "other").stdout
+    assert none == f"Nothing like that waits for you in {setup.home}.\n`fidelio inbox` lists all that waits.\n"
     compact = fidelio(setup, place, "inbox", "--compact").stdout.splitlines()
     assert len(compact) == 8
     assert compact[1].startswith("r_0")

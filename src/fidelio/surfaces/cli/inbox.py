@@ -117,7 +117,8 @@ async def inbox_command(
     if as_json:
         print_items([item_json(item) for item in items], page.next)
     else:
-        _print_list(cli, items, page.next, compact=options["compact"])
+        chosen = "like that " if session or wanted != InboxFilter() else ""
+        _print_list(cli, items, page.next, compact=options["compact"], chosen=chosen)
 
 
 def _read_filter(options: dict[str, Any]) -> InboxFilter:
@@ -138,9 +139,11 @@ async def _read_page(
             return Page(items=tuple(found), next=cursor)
 
 
-def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None, *, compact: bool) -> None:
+def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None, *, compact: bool, chosen: str) -> None:
     if not items and cursor is None:
-        print_sentence(f"Nothing waits for you in {describe_ledger(cli.settings)}.")
+        print_sentence(f"Nothing {chosen}waits for you in {describe_ledger(cli.settings)}.")
+        if chosen:
+            print_sentence(f"`{cli.program} inbox` lists all that waits.")
     if compact and items:
         print_table([_compact_row(item) for item in items], ["id", "age", "about", "question"], cut=["question", "about"])
     for item in () if compact else items:
