@@ -48,6 +48,8 @@ __all__ = [
 ]
 
 _CANDIDATES = 10
+# Newest sessions among which `last` looks for one that nobody has started.
+_NEWEST = 200
 # Namespaces of the sessions that keep what others share; those of a project begin with `runtime:`.
 STORE_NAMESPACES = "runtime-"
 _STORES, _OBJECTS = "runtime-store:", "runtime-object:"
@@ -74,7 +76,10 @@ class Records:
         self._home = home
 
     async def find(self, text: str, *, kind: SessionKind | None = None) -> Session:
-        """Find a session by its id, its name, the beginning of its id, or `last`: the newest, of `kind` if that is set."""
+        """Find a session by its id, its name, the beginning of its id, or `last`: the newest, of `kind` if that is set.
+
+        A session that another has started, such as a workflow that a run starts, is the last only if there is no other.
+        """
         try:
             return await self._ledger.session(text)
         except SessionNotFound:
@@ -82,8 +87,8 @@ class Records:
         try:
             return await self._find_by_name(text)
         except SessionNotFound:
-            if text == NEWEST and (newest := (await self._ledger.sessions(kind=kind, limit=1)).items):
-                return newest[0]
+            if text == NEWEST and (newest := (await self.sessions(kind=kind, limit=_NEWEST, stores=False)).items):
+                return next((session for session in newest if session.parent is None), newest[0])
             if found := await self._find_by_prefix(text):
                 return found
             raise

@@ -250,7 +250,7 @@ _WORDS: Mapping[str, Words] = {
     "conductor.taken": lambda _: ("recorded the report of a worker", ""),
     "conductor.told": lambda _: ("told a worker the answers", ""),
     "conductor.failed": lambda body: ("cannot go on", _text(body.get("reason"))),
-    "conductor.interrupted": lambda _: ("was interrupted", ""),
+    "conductor.interrupted": lambda _: ("stopped the agents of the run", ""),
     "run.queued": lambda body: (f"run {body.get('number', '')} has this task", _text(body.get("prompt"))),
     "run.waiting": lambda _: ("waits for a person", ""),
     "run.going-on": lambda _: ("goes on after the answer", ""),

@@ -11,7 +11,7 @@ from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent
 from fidelio.surfaces.web.access import note_address
-from tests.conductor.run_setup import RunSetup
+from tests.conductor.run_setup import RunSetup, activity, write_workflow
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
@@ -42,6 +42,16 @@ def test_a_session_and_an_agent_are_found_by_a_beginning_and_as_the_last(setup: 
     assert fidelio(setup, place, "verify", "s_zzzz").returncode == 4
     # A whole id that is unknown is no beginning of another.
     assert fidelio(setup, place, "verify", f"{oldest['id'][:-1]}!").returncode == 4
+
+
+@proves("references.short")
+def test_the_last_session_is_the_run_and_not_what_it_has_started(setup: RunSetup, place: dict[str, str]) -> None:
+    write_workflow(setup.workflows, "ferry", activity("sail", triggers=[{"workflow": "crossing"}]))
+    write_workflow(setup.workflows, "crossing", activity("row"))
+    done = fidelio(setup, place, "run", "ferry", "--agent", "robot", "--workflows", str(setup.workflows))
+    assert done.returncode == 0, done.stderr
+
+    assert " of the workflow ferry 1.0.0" in fidelio(setup, place, "report", "last").stdout
 
 
 @proves("references.short")
