@@ -256,6 +256,20 @@ def test_every_fault_is_reported_at_its_line_with_a_remedy() -> None:
     assert all(finding.remedy for finding in caught.value.findings)
 
 
+@proves("models.misspelt-keys")
+def test_a_missing_key_that_is_only_misspelt_is_named_where_it_stands() -> None:
+    text = "id: a\nversion: 1.0.0\nnmae: A\nsteps:\n  - id: b\n    description: c\n  - id: d\n    Name: D\n"
+
+    with pytest.raises(UnreadableDefinition) as caught:
+        validate(Activity, read_text(text, "x.yaml"))
+
+    assert [(finding.line, finding.sentence, finding.remedy) for finding in caught.value.findings] == [
+        (3, "`name` is missing, but there is `nmae`.", "Did you mean name? Rename the key."),
+        (5, "`steps.1.name` is missing.", "Add `name:`."),
+        (8, "`steps.2.name` is missing, but there is `Name`.", "Did you mean name? Rename the key."),
+    ]
+
+
 @proves("models.faults")
 def test_a_bare_toon_item_with_a_colon_is_explained() -> None:
     text = "id: a\nversion: 1.0.0\nname: A\nrules[2]:\n  - Match on: x\n  - fine\n"

@@ -7,6 +7,7 @@ workflows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -40,6 +41,8 @@ _SENTENCES = {
     "string_too_short": ("is empty.", "Write at least one character."),
     "greater_than": ("has to be greater than {gt}, but is {value}.", "Write a larger number, or leave it out."),
 }
+# How near a key has to be to the missing one, so that it is not another key of its own.
+_SIMILARITY = 0.75
 
 
 def validate(model: type[Model], document: ParsedDocument, data: object = None, under: Path = ()) -> Model:
@@ -128,8 +131,18 @@ def _make_finding(document: ParsedDocument, path: Path, details: ErrorDetails) -
         context = details["ctx"]
         at = find_in_value(document, path, details["input"], context["offset"])
         return error(document.name, "schema", f"`{where}` cannot be read: {context['sentence']}", context["remedy"], at=at)
+    if details["type"] == "missing" and (key := _find_misspelt(path[-1], details["input"])):
+        remedy = f"Did you mean {path[-1]}? Rename the key."
+        at = document.at((*path[:-1], key))
+        return error(document.name, "schema", f"`{where}` is missing, but there is `{key}`.", remedy, at=at)
     sentence, remedy = _describe_error(document, path, details)
     return error(document.name, "schema", f"`{where}` {sentence}", remedy, at=document.at(path))
+
+
+def _find_misspelt(missing: str | int, mapping: object) -> str:
+    """The key of a mapping that is nearly the missing key; empty if there is none."""
+    near = get_close_matches(str(missing), map(str, mapping), n=1, cutoff=_SIMILARITY) if isinstance(mapping, dict) else []
+    return near[0] if near else ""
 
 
 def find_in_value(document: ParsedDocument, path: Path, value: str, offset: int) -> tuple[int, int]:

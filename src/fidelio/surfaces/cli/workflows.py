@@ -33,7 +33,7 @@ from fidelio.definitions.lint import (
     load_examples,
 )
 from fidelio.definitions.models import Definition
-from fidelio.definitions.wording import describe_count, to_ascii
+from fidelio.definitions.wording import to_ascii
 from fidelio.errors import UsageProblem
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -167,7 +167,8 @@ def _name_unopened_files(directory: str | None) -> None:
     if found:
         more = f" and {len(found) - MAX_UNOPENED} more" if len(found) > MAX_UNOPENED else ""
         names = ", ".join(escape_line(name) for name in found[:MAX_UNOPENED])
-        print_message(f"Not opened, because no workflow uses {describe_count(len(found), 'such file')}: {names}{more}.")
+        which = "it" if len(found) == 1 else f"these {len(found)}"
+        print_message(f"Not opened, because no workflow uses {which}: {names}{more}.")
 
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "definitions" / "schemas"
