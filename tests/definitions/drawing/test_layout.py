@@ -145,6 +145,13 @@ def test_a_text_is_broken_into_lines_that_fit() -> None:
 
 
 @proves("drawing.clear")
+def test_an_identifier_is_split_at_its_joints() -> None:
+    assert wrap("needs_further_discussion", 140, 11.5) == ("needs_further_", "discussion")
+    # Where it has none, at the border.
+    assert "".join(wrap("needsfurtherdiscussion", 100, 11.5)) == "needsfurtherdiscussion"
+
+
+@proves("drawing.clear")
 def test_lines_of_a_text_are_of_about_the_same_length() -> None:
     one, two = wrap("needs comprehension or needs further discussion", 250, 14)
 

@@ -107,6 +107,8 @@ _WIDTHS = {
     **dict.fromkeys("mMW@%…", 1.0),
 }
 _ELLIPSIS = "…"
+# Characters after which an identifier is split.
+_JOINTS = "_-./"
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
@@ -159,11 +161,15 @@ def _fill_lines(text: str, limit: float, size: float, *, bold: bool) -> list[str
 
 
 def _break_word(word: str, limit: float, size: float, *, bold: bool) -> list[str]:
-    """Split a word that is wider than a line, such as a long identifier, so that it does not exceed its box."""
+    """Split a word that is wider than a line, such as a long identifier, so that it does not exceed its box.
+
+    It is split at a joint of the word if there is one, so that `needs_further_discussion` does not leave a single letter.
+    """
     pieces = [""]
     for character in word:
         if pieces[-1] and text_width(pieces[-1] + character, size, bold=bold) > limit:
-            pieces.append("")
+            whole = max(pieces[-1].rfind(joint) for joint in _JOINTS) + 1 or len(pieces[-1])
+            pieces[-1:] = [pieces[-1][:whole], pieces[-1][whole:]]
         pieces[-1] += character
     return pieces
 
