@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,8 @@ def test_it_writes_a_strict_workflow_without_findings_that_can_be_drawn(fidelio:
 
     assert done.returncode == 0
     assert "Wrote .fidelio/workflows/mine/workflow.yaml\n" in done.stdout
+    # What people copy first shows the short form.
+    assert "condition: approved == false\n" in (workflows / "mine" / "workflow.yaml").read_text()
     assert (json.loads(linted.stdout), json.loads(alone.stdout)) == ([], [])
     assert (definition.id, definition.fidelity, checkpoint.answered_by) == ("mine", "enforce", "person")
     assert "Plan" in fidelio("draw", "mine").stdout
@@ -292,6 +295,7 @@ def test_an_agent_may_write_a_workflow_but_nothing_is_trusted_by_it(fidelio: Fid
 @proves("cli.new-from")
 def test_a_workflow_is_copied_with_all_its_files_and_a_new_id(fidelio: Fidelio, workflows: Path) -> None:
     done = fidelio("new", "mine", "--from", "hello")
+    assert re.match(r"Wrote \.fidelio/workflows/mine/workflow\.yaml and \d+ files beside it\nNext:\n", done.stdout)
     hello = bundled_root().path / "hello"
     copied = {file.relative_to(workflows / "mine") for file in (workflows / "mine").rglob("*") if file.is_file()}
     manifest = (workflows / "mine" / "workflow.yaml").read_text()

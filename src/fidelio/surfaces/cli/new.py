@@ -18,6 +18,7 @@ from fidelio.definitions.library.identifiers import check_id
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.reading.document import detect_format
 from fidelio.definitions.reading.positions import MAX_BYTES
+from fidelio.definitions.wording import describe_count
 from fidelio.errors import BadId, HomeProblem, UsageProblem
 from fidelio.home import DIRECTORY, Home
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
@@ -75,7 +76,7 @@ def new_command(cli: CliContext, name: str, source: str | None, as_json: bool) -
         where = {"workflow": workflow, "home": str(chosen.home.path), "file": str(file)}
         print_json({**where, "trusted": chosen.is_trusted(), "next": list(commands)})
     else:
-        _print_result(chosen, file, commands)
+        _print_result(chosen, file, commands, copied=len(files) if source else 0)
 
 
 def _check_name(name: str) -> str:
@@ -197,13 +198,15 @@ def _list_next_commands(cli: CliContext, chosen: ProjectHome, workflow: str) -> 
     }
 
 
-def _print_result(chosen: ProjectHome, file: Path, commands: dict[str, str]) -> None:
-    print_line(f"Wrote {escape_line(relative_path(file))}")
+def _print_result(chosen: ProjectHome, file: Path, commands: dict[str, str], *, copied: int) -> None:
+    others = f" and {describe_count(copied - 1, 'file')} beside it" if copied > 1 else ""
+    print_line(f"Wrote {escape_line(relative_path(file))}{others}")
     if chosen.before:
         print_line(escape_line(describe_former_home(chosen.before)))
     if not chosen.is_trusted():
         print_line(
             f"Nobody has trusted {escape_line(str(chosen.home.path))}, so its workflows are not used until you trust it."
         )
-    print_sentence("The comments in the file explain every part. Next:")
+    # A copy has the comments of its author.
+    print_sentence("Next:" if copied else "The comments in the file explain every part. Next:")
     print_commands(commands)
