@@ -162,6 +162,21 @@ async def add_request(home: Path, name: str) -> None:
         await ledger.commit(Change(session=SESSION, events=(NewEvent(type="asked"),), requests=(ask(name),)))
 
 
+@proves("references.next-page")
+async def test_the_next_page_is_one_of_the_same_list(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(
+        setup.home, *(ask(f"r_{number}", kind="question" if number % 2 else "checkpoint") for number in range(6))
+    )
+    filters = ("--kind", "question", "--limit", "2", "--compact")
+
+    first = fidelio(setup, place, "inbox", *filters).stdout.splitlines()
+    command, after = first[-1].removeprefix("More: ").split(" --after ")
+    second = fidelio(setup, place, "inbox", *filters, "--after", after).stdout.splitlines()
+
+    assert sorted(command.split(" --")) == ["compact", "fidelio inbox", "kind question", "limit 2"]
+    assert [line.split()[0] for line in (*first[1:3], *second[1:])] == ["r_1", "r_3", "r_5"]
+
+
 @proves("references.status")
 def test_an_unknown_status_is_an_error_that_lists_those_that_exist(setup: RunSetup, place: dict[str, str]) -> None:
     fidelio(setup, place, "agents", "start", "one", "Play.", "-b", "robot")

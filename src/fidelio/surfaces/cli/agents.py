@@ -44,7 +44,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.prompting import can_prompt
-from fidelio.surfaces.cli.references import AGENT, BLUEPRINT, find_agent
+from fidelio.surfaces.cli.references import AGENT, BLUEPRINT, describe_next_page, find_agent
 from fidelio.surfaces.views import blueprints_json, sessions_json
 
 POLL_SECONDS = 1.0
@@ -131,7 +131,7 @@ async def list_sessions(
         for session in (item for item in page.items if item.id in waiting):
             print_line(f"Session {quote_name(session.name)} waits: {escape_line(waiting[session.id])}")
         if page.next:
-            print_sentence(f"More: {cli.program} agents list --after {page.next}")
+            print_sentence(describe_next_page(cli.program, page.next))
 
 
 @agents_command.command("start")

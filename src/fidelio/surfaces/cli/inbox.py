@@ -44,7 +44,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.prompting import explain_options
-from fidelio.surfaces.cli.references import SESSION, WORKFLOW
+from fidelio.surfaces.cli.references import SESSION, WORKFLOW, describe_next_page
 from fidelio.surfaces.event_words import format_age
 from fidelio.surfaces.text import MAX_LINES
 from fidelio.surfaces.web.access import question_url
@@ -149,7 +149,7 @@ def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None,
     for item in () if compact else items:
         print_item(item, cli.program)
     if cursor:
-        click.echo(f"More: {cli.program} inbox --after {cursor}")
+        print_sentence(describe_next_page(cli.program, cursor))
 
 
 def _compact_row(item: InboxItem) -> dict[str, str]:

@@ -32,7 +32,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_option
-from fidelio.surfaces.cli.references import SESSION
+from fidelio.surfaces.cli.references import SESSION, describe_next_page
 from fidelio.surfaces.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.text import measure, pad
 from fidelio.surfaces.timeline import describe_event, has_words
@@ -118,7 +118,7 @@ async def _list_sessions(
         columns = [name for name in _COLUMNS if name != "events" or terminal_width() >= _WIDE]
         print_table([_session_row(session) for session in page.items], columns, cut=["about"])
         if page.next:
-            print_sentence(f"More: {cli.program} sessions{' --all' if stores else ''} --after {page.next}")
+            print_sentence(describe_next_page(cli.program, page.next))
 
 
 @click.command("events")

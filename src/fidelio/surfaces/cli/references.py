@@ -7,11 +7,13 @@ single one has it; several are listed in the error. Completion reads, creates no
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from fidelio.errors import AgentSessionNotFound, FidelioError, RequestNotFound, UsageProblem
@@ -62,6 +64,18 @@ def choose(ids: list[str], text: str, kind: str, names: list[str] | None = None)
         listed = ", ".join((names or ids)[:5])
         raise UsageProblem(f"{len(ids)} {kind} begin with {text!r:.80}: {listed}.", remedy="Type more of it.")
     return ids[0] if ids else None
+
+
+def describe_next_page(program: str, cursor: str) -> str:
+    """The command that is running, with its options, from `cursor` on: without them the list would be another."""
+    context = click.get_current_context()
+    words = [program, *context.command_path.split()[1:]]
+    for option in context.command.params:
+        name = str(option.name)
+        if name != "after" and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            words += [option.opts[0]] if value is True else [option.opts[0], shlex.quote(str(value))]
+    return f"More: {' '.join(words)} --after {cursor}"
 
 
 Complete = Callable[[CliContext, str], Iterable[CompletionItem]]
