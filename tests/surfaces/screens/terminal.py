@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -112,11 +112,15 @@ async def run_in_terminal(
     columns: int = 80,
     rows: int = 40,
     variables: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "fidelio"),
 ) -> AsyncIterator[DrawnTerminal]:
-    """Run `fidelio` with these arguments at a terminal of this size. `variables` go over those of the terminal."""
+    """Run `fidelio` with these arguments at a terminal of this size. `variables` go over those of the terminal.
+
+    `program`: what the interpreter runs instead.
+    """
     terminal = DrawnTerminal(columns, rows)
     env = {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    command = [sys.executable, "-c", _START, "-m", "fidelio", *arguments]
+    command = [sys.executable, "-c", _START, *program, *arguments]
     terminal.process = subprocess.Popen(  # noqa: ASYNC220  # starting a process takes no time worth a thread
         command,
         stdin=terminal.slave,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -11,6 +12,7 @@ from fidelio.surfaces.cli.run_tree import ProgressTree
 from tests.conductor.run_setup import RunSetup, activity, write_workflow
 from tests.support import proves
 from tests.surfaces.screens.conftest import AtTerminal
+from tests.surfaces.screens.terminal import run_in_terminal
 
 RUN, CHILD = "s_000000000001", "s_000000000002"
 
@@ -125,3 +127,15 @@ async def test_the_tree_goes_on_after_a_workflow_that_the_run_has_started(at_ter
     assert [line.split()[2] for line in shown[1:4]] == ["sail", "✓", "rest"], terminal.text
     assert "✓ crossing  s_" in shown[2]
     assert terminal.text.count("completed. See:") == 1
+
+
+@proves("screens.run-started")
+async def test_a_run_in_the_background_of_a_shell_prints_lines(setup: RunSetup, place: dict[str, str]) -> None:
+    write_workflow(setup.workflows, "ferry", activity("sail"))
+    command = f"fidelio run ferry --agent robot --workflows {setup.workflows} & wait; echo over"
+    shell = ("-c", "import os, sys; os.execvp('bash', ['bash', '-ic', sys.argv[1]])")
+    async with run_in_terminal(command, environ=place, directory=setup.project, program=shell) as terminal:
+        await terminal.until("over")
+
+    assert re.search(r" 0:\d\d  sail/sail-step +robot begins\n", terminal.text), terminal.text
+    assert "ferry  s_" not in terminal.text

@@ -195,10 +195,15 @@ def split_keys(text: str) -> Iterator[str]:
 
 def can_prompt() -> bool:
     """Whether a person sits at this terminal. An agent never answers for a person, not even through a terminal of its own."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    return sys.stdin.isatty() and can_draw() and not identify_process().is_agent
+
+
+def can_draw() -> bool:
+    """Whether the terminal belongs to this command: a job in the background must not draw over what a person types."""
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         return False
     with suppress(OSError):
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp() and not identify_process().is_agent
+        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
     return False
 
 

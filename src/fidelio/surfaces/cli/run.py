@@ -33,7 +33,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
-from fidelio.surfaces.cli.prompting import can_prompt
+from fidelio.surfaces.cli.prompting import can_draw, can_prompt
 from fidelio.surfaces.cli.references import BLUEPRINT, WORKFLOW
 from fidelio.surfaces.cli.run_display import Display, LiveDisplay
 
@@ -104,8 +104,7 @@ def run_command(
 
 
 def _choose_display(cli: CliContext, *, as_json: bool, detach: bool) -> Display:
-    is_live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and not as_json and not detach
-    return LiveDisplay(cli.program) if is_live else Display(cli.program, as_json=as_json)
+    return LiveDisplay(cli.program) if can_draw() and not as_json and not detach else Display(cli.program, as_json=as_json)
 
 
 def _background_command(cli: CliContext, plan: Plan, directories: tuple[str, ...], *, with_bundled: bool) -> list[str]:
