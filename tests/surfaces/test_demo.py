@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import sys
@@ -98,6 +99,8 @@ def test_the_headless_demo_walks_to_the_end_by_itself(fidelio: Fidelio) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "The workflow has ended." in done.stdout
+    # A single variable is named once.
+    assert re.search(r"set project_name: (?!project_name)\S", done.stdout)
     assert session["status"] == "completed"
     assert fidelio("verify", session["id"]).returncode == 0
 

@@ -222,7 +222,10 @@ def _end_of_run(state: str) -> Words:
 
 def _set_variables(body: Mapping[str, Any]) -> tuple[str, str]:
     variables = body.get("variables") or {}
-    return f"set {', '.join(map(str, variables)) or 'no variables'}", _text(variables)
+    if len(variables) == 1:
+        ((name, value),) = variables.items()
+        return f"set {name}", _text(value)
+    return f"set {'variables' if variables else 'no variables'}", _text(variables)
 
 
 def _set_schedule(body: Mapping[str, Any]) -> tuple[str, str]:
