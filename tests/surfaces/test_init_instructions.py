@@ -38,7 +38,7 @@ def test_a_file_of_instructions_gets_a_paragraph_once_and_loses_it_again(fidelio
     assert "Instructions: AGENTS.md has a paragraph about Fidelio.\n" in first.stdout
     assert after == again == f"# Ours\n\nUse tabs.\n\n{PARAGRAPH}"
     assert "Instructions: AGENTS.md has a paragraph about Fidelio already; it was not changed." in second.stdout
-    assert removed.stdout == "Instructions: AGENTS.md has no longer a paragraph about Fidelio.\n"
+    assert removed.stdout == "Instructions: AGENTS.md no longer has a paragraph about Fidelio.\n"
     assert file.read_text() == "# Ours\n\nUse tabs.\n"
     assert not (tmp_path / "CLAUDE.md").exists()
 

@@ -372,7 +372,7 @@ def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
         case "added":
             return f"{title}: {edit.file} {'would get' if dry_run else 'has'} {content}."
         case "removed":
-            return f"{title}: {edit.file} {'would have' if dry_run else 'has'} no longer {content}."
+            return f"{title}: {edit.file} {'would no longer have' if dry_run else 'no longer has'} {content}."
         case "kept":
             return f"{title}: {edit.file} has {content} already; it was not changed."
         case "skipped":
