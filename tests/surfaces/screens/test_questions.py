@@ -208,6 +208,28 @@ def test_a_menu_explains_its_options_unless_that_would_fill_the_screen() -> None
     assert explain(*["word " * 60] * 3) is None
 
 
+@proves("answers.in-place")
+async def test_a_menu_with_more_options_than_the_screen_has_lines_moves_with_the_mark(
+    at_terminal: AtTerminal, setup: RunSetup
+) -> None:
+    options: tuple[dict[str, object], ...] = tuple(
+        {"id": f"o{number:02}", "label": "A label", "description": "What it is."} for number in range(40)
+    )
+    await open_requests(setup.home, ask("r_one", options=options))
+
+    async with at_terminal("answer", "r_one", rows=24) as terminal:
+        await terminal.until("(22 below)")
+        for _ in range(20):
+            terminal.press(DOWN)
+        await terminal.until("▸    o20  A label")
+        assert re.search(r"\(11 above\)\n", terminal.text)
+        assert terminal.text.count("o20") == terminal.text.count("answer later") == 1
+        terminal.press(ENTER)
+        assert await terminal.wait() == 0
+
+    assert await answer_of(setup.home, "r_one") == {"option": "o20"}
+
+
 @proves("answers.lists-options")
 async def test_without_a_terminal_the_options_are_listed(setup: RunSetup, place: dict[str, str]) -> None:
     await open_requests(setup.home, ask("r_one"), ask("r_two", options=()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import shutil
 import sys
 import termios
 import tty
@@ -33,8 +34,9 @@ UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace
 _KEYS = {"\r": ENTER, "\n": ENTER, "\x7f": BACKSPACE, "\b": BACKSPACE, "\x04": ESCAPE}
 _ARROWS = {"A": UP, "B": DOWN}
 _LONGEST_COMMENT = 2_000
-# Lines of explanations that a menu may have, so that it stays smaller than a screen, in which it is drawn again and again.
-_MENU_LINES, _MARGIN = 12, " " * 7
+# Lines of explanations that a menu may have, and lines beside options and explanations. The menu has to stay smaller than the
+# screen: it is erased and drawn again and again, and what has scrolled away cannot be erased.
+_MENU_LINES, _OTHER_LINES, _MARGIN = 12, 6, " " * 7
 # Requests that allow something: a yes must be chosen, not only confirmed.
 _PERMISSIONS = (APPROVAL, "permission")
 
@@ -95,7 +97,12 @@ def explain_options(request: Request, layout: Layout) -> list[list[str]] | None:
     """The lines below each option of the menu: what does not fit on its own line. None if they would fill the screen."""
     room = layout.width - _id_width(request) - 9
     found = [list(layout.quote_text(_explain(option, room), _MARGIN)) for option in request.options]
-    return found if sum(map(len, found)) <= _MENU_LINES else None
+    return found if sum(map(len, found)) <= min(_MENU_LINES, _count_rows() - len(found)) else None
+
+
+def _count_rows() -> int:
+    """The lines of the screen for options and their explanations."""
+    return max(3, shutil.get_terminal_size().lines - _OTHER_LINES)
 
 
 def _explain(option: Mapping[str, Any], room: int) -> str:
@@ -118,11 +125,17 @@ def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) 
         yield "  " + layout.shorten(keys, layout.width - 2)
         return
     mark, width = ("▸" if unicode else ">"), _id_width(request)
-    explained = explain_options(request, layout) or [[]] * len(request.options)
-    for at, (option, lines) in enumerate(zip(request.options, explained, strict=True)):
+    explained, rows = explain_options(request, layout) or [[]] * len(request.options), _count_rows()
+    count = len(request.options)
+    first = max(0, min(menu.at - rows // 2, count - rows))
+    if first:
+        yield f"    ({first} above)"
+    for at, (option, lines) in list(enumerate(zip(request.options, explained, strict=True)))[first : first + rows]:
         line = f"  {mark if at == menu.at else ' '} {at + 1 if at < 9 else ' '}  {pad(quote_name(option['id']), width)}  "
         yield line + layout.shorten(option.get("label", ""), max(1, layout.width - measure(line)))
         yield from lines
+    if count > first + rows:
+        yield f"    ({count - first - rows} below)"
     yield f"  {mark if menu.at == len(menu.options) else ' '} s  answer later"
     if menu.text:
         yield "  " + layout.shorten(f"Comment: {menu.text}", layout.width - 2)
