@@ -43,6 +43,7 @@ Artifact locations
    1. Read
       asks agree, then
    2. Write (if is_ready, skill help, optional)
+      ⇒ starts the workflow helper
    ? Agreement (agree) if is_ready
      Shall we?
      - Yes: sets is_ready to true, goes to build
@@ -82,7 +83,15 @@ def everything() -> Workflow:
         "skills": {"primary": "lead", "supporting": ["help"]},
         "steps": [
             {"id": "read", "name": "Read"},
-            {"id": "w", "name": "Write", "checkpoint": "agree", "condition": IS_READY, "skill": "help", "required": False},
+            {
+                "id": "w",
+                "name": "Write",
+                "checkpoint": "agree",
+                "condition": IS_READY,
+                "skill": "help",
+                "required": False,
+                "triggers": {"workflow": "helper"},
+            },
         ],
         "checkpoints": [
             {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from textwrap import shorten, wrap
 
 from fidelio.definitions.flow import find_variable_domains, list_flow_edges, may_end_after
-from fidelio.definitions.models import Activity, Checkpoint, Decision, Loop, Step, Variable, Workflow
+from fidelio.definitions.models import Activity, Checkpoint, Decision, Loop, Step, Trigger, Variable, Workflow
 from fidelio.definitions.short_conditions import render_short_condition
 from fidelio.definitions.static_conditions import VariableDomain
 from fidelio.definitions.wording import (
@@ -124,7 +124,7 @@ def _render_activity(number: int, activity: Activity, page: TextPage, domains: d
     sections += [_render_loop(loop, page) for loop in activity.loops]
     sections += [_render_decision(decision, page) for decision in activity.decisions]
     sections += [
-        _render_triggers(activity, page),
+        _render_triggers(activity.triggers, page, 3),
         _render_artifacts(activity, page),
         _render_transitions(activity, page, domains),
     ]
@@ -146,6 +146,7 @@ def _render_steps(steps: tuple[Step, ...], page: TextPage, indent: int) -> Itera
         if step.checkpoint:
             yield from page.wrap_text(f"asks {step.checkpoint}, then", indent, first="   ", tone=_YELLOW)
         yield from page.wrap_text(words, indent, first=f"{number}. ")
+        yield from _render_triggers(step.triggers, page, indent + 3)
 
 
 def _render_checkpoint(checkpoint: Checkpoint, page: TextPage) -> Iterator[str]:
@@ -182,10 +183,10 @@ def _render_decision(decision: Decision, page: TextPage) -> Iterator[str]:
         yield from page.wrap_text(f"{branch.label}{f' ({when})' if when else ''}{target}", 5, first="- ")
 
 
-def _render_triggers(activity: Activity, page: TextPage) -> Iterator[str]:
-    for trigger in activity.triggers:
+def _render_triggers(triggers: tuple[Trigger, ...], page: TextPage, indent: int) -> Iterator[str]:
+    for trigger in triggers:
         context = f" with {join_words(trigger.pass_context)}" if trigger.pass_context else ""
-        yield from page.wrap_text(f"starts the workflow {trigger.workflow}{context}", 3, first="⇒ ")
+        yield from page.wrap_text(f"starts the workflow {trigger.workflow}{context}", indent, first="⇒ ")
 
 
 def _render_artifacts(activity: Activity, page: TextPage) -> Iterator[str]:
