@@ -69,6 +69,8 @@ def test_describe_and_mounts_say_what_the_sandbox_is(fidelio: RunFidelio, tmp_pa
     fidelio("sandbox", "run", "--mount", ".", "true")
 
     described, mounts = fidelio("sandbox", "describe"), fidelio("sandbox", "mounts")
+    # The session has its own name, whatever it was called by.
+    assert described.stdout == fidelio("sandbox", "describe", "--session", "last").stdout
 
     assert "network none" in described.stdout
     assert "Asks a person: " in described.stdout

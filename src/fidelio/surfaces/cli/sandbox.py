@@ -71,6 +71,7 @@ class SandboxUse(msgspec.Struct, frozen=True):
     app: Application
     service: RuntimeService
     session: str
+    name: str | None = None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], *, person: str = "") -> dict[str, Any]:
         """Call a tool and return its output. `person` allows the call, on record, where it needs a yes."""
@@ -96,7 +97,7 @@ async def open_sandbox(cli: CliContext, name: str, project: str | None) -> Async
     """The session with this name or id, which must exist."""
     async with cli.open() as app:
         found = await find_session(app, name, project)
-        yield SandboxUse(app, await app.runtime(), found.id)
+        yield SandboxUse(app, await app.runtime(), found.id, found.name)
 
 
 async def find_session(app: Application, name: str, project: str | None) -> Session:
@@ -139,7 +140,8 @@ async def describe(cli: CliContext, session: str, project: str | None, as_json: 
     if as_json:
         print_json({"session": use.session, **output})
         return
-    print_line(f"Session {use.session}, named {quote_name(session)}, agent {quote_name(record.agent)}")
+    name = f", named {quote_name(use.name)}" if use.name else ""
+    print_line(f"Session {use.session}{name}, agent {quote_name(record.agent)}")
     print_line(escape_line(output["summary"]), "  ")
     print_line(f"environment {quote_name(record.environment)}, version {record.environment_version}", "  ")
     for constraint in output["constraints"]:
