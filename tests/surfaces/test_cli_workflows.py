@@ -233,6 +233,21 @@ def test_an_editor_finds_the_schema_of_each_kind_of_file(fidelio: Fidelio, tmp_p
     }
 
 
+@proves("cli.schema")
+def test_a_project_with_copies_names_them_by_paths_from_the_file_in_which_they_stand(fidelio: Fidelio, tmp_path: Path) -> None:
+    home = tmp_path / "shared" / ".fidelio"
+    shown = fidelio("--home", str(home), "schema", "--output", str(home / "schemas")).stdout
+    paths = dict(re.findall(r"^(\w+)\n  # yaml-language-server: \$schema=(\S+)$", shown, re.MULTILINE))
+
+    assert paths["workflow"] == "../../schemas/workflow.json"
+    assert paths["activity"] == "../../../schemas/activity.json"
+    assert (home / "workflows" / "NAME" / "skills" / paths["skill"]).resolve() == home / "schemas" / "skill.json"
+    # Elsewhere only a whole path is right.
+    assert (
+        f"$schema={tmp_path}/other/rules.json\n" in fidelio("--home", str(home), "schema", "-o", str(tmp_path / "other")).stdout
+    )
+
+
 @proves("lint.guidance")
 def test_a_finding_names_the_command_that_explains_its_rule(fidelio: Fidelio, tmp_path: Path) -> None:
     (tmp_path / "w.yaml").write_text("id: w\nversion: 1.0.0\ntitle: W\nfidelty: enforce\nactivities: []\n")

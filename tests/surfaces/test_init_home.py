@@ -57,7 +57,14 @@ def test_a_new_home_that_hides_another_says_where_the_former_sessions_are(fideli
 def test_git_sees_workflows_and_blueprints_and_nothing_else_of_a_home(fidelio: Fidelio, tmp_path: Path) -> None:
     fidelio("init", **UNNAMED)
     home = tmp_path / ".fidelio"
-    for name in ("agents/robot.md", "agents/team/AGENT.md", "workflows/mine/workflow.yaml", "ledger.db", "runs/one/output"):
+    for name in (
+        "agents/robot.md",
+        "agents/team/AGENT.md",
+        "workflows/mine/workflow.yaml",
+        "ledger.db",
+        "schemas/skill.json",
+        "runs/one/output",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
 
@@ -65,5 +72,5 @@ def test_git_sees_workflows_and_blueprints_and_nothing_else_of_a_home(fidelio: F
     listing = ["git", "ls-files", "--others", "--exclude-standard", ".fidelio"]
     seen = subprocess.run(listing, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True).stdout.split()
 
-    shared = {"agents/robot.md", "agents/team/AGENT.md", "workflows/mine/workflow.yaml"}
+    shared = {"agents/robot.md", "agents/team/AGENT.md", "workflows/mine/workflow.yaml", "schemas/skill.json"}
     assert set(seen) == {f".fidelio/{name}" for name in (".gitignore", *shared)}

@@ -18,8 +18,8 @@ from fidelio.home import DIRECTORY, Home, check_project, find_home, load_user_tr
 from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
 from fidelio.surfaces.commands import add_home_option, find_program
 
-# Ledger and keys must not be committed; workflows and blueprints are meant to be shared.
-IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n"
+# Ledger and keys must not be committed; workflows, blueprints and the schemas for editors are meant to be shared.
+IGNORE = "*\n!.gitignore\n!workflows/\n!workflows/**\n!agents/\n!agents/**\n!schemas/\n!schemas/**\n"
 
 
 class ProjectHome(msgspec.Struct, frozen=True):

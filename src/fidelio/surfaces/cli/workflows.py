@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +36,7 @@ from fidelio.definitions.lint import (
 from fidelio.definitions.models import Definition
 from fidelio.definitions.wording import to_ascii
 from fidelio.errors import UsageProblem
+from fidelio.home import DIRECTORY
 from fidelio.surfaces.cli.context import (
     CliContext,
     current_directory,
@@ -42,7 +44,9 @@ from fidelio.surfaces.cli.context import (
     json_option,
     print_block,
     print_json,
+    print_line,
     print_message,
+    relative_path,
     terminal_width,
     uses_color,
     with_cli_context,
@@ -171,6 +175,8 @@ def _name_unopened_files(directory: str | None) -> None:
         print_message(f"Not opened, because no workflow uses {which}: {names}{more}.")
 
 
+# Where files of a kind are in the directory of their workflow.
+_DIRECTORIES = {"activity": "activities", "resource": "resources", "skill": "skills"}
 SCHEMAS = Path(__file__).resolve().parents[2] / "definitions" / "schemas"
 
 
@@ -179,7 +185,7 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "definitions" / "schemas"
 @click.option("--output", "-o", type=click.Path(file_okay=False), help="Copy the schemas into this directory.")
 @json_option
 @with_cli_context
-def schema_command(_: CliContext, kind: str | None, output: str | None, as_json: bool) -> None:
+def schema_command(cli: CliContext, kind: str | None, output: str | None, as_json: bool) -> None:
     """Print the JSON Schema of files of KIND; without KIND, where the schemas are and how an editor uses them.
 
     The first line of a YAML file tells an editor its schema: `# yaml-language-server: $schema=PATH`. A project that is shared
@@ -194,9 +200,20 @@ def schema_command(_: CliContext, kind: str | None, output: str | None, as_json:
     if as_json:
         print_json({name: str(file) for name, file in files.items()})
         return
-    click.echo("The first line of a YAML file, by its kind:\n")
+    is_shared = _is_in_project(cli, output)
+    where = f" in {relative_path(cli.settings.home.workflows)}/NAME" if is_shared else ""
+    print_line(f"The first line of a YAML file{escape_line(where)}, by its kind:\n")
     for name, file in files.items():
-        click.echo(f"{name}\n  # yaml-language-server: $schema={file}")
+        # An editor reads a relative path from the file in which it stands.
+        directory = cli.settings.home.workflows / "NAME" / _DIRECTORIES.get(name, "")
+        path = os.path.relpath(file.resolve(), directory) if is_shared else file.absolute()
+        click.echo(f"{name}\n  # yaml-language-server: $schema={path}")
+
+
+def _is_in_project(cli: CliContext, output: str | None) -> bool:
+    """Whether the copies are in the project of the home, so that its files can name them by relative paths."""
+    home = cli.settings.home.path
+    return output is not None and home.name == DIRECTORY and Path(output).resolve().is_relative_to(home.parent)
 
 
 def _copy_schema(file: Path, directory: Path) -> Path:
