@@ -137,5 +137,7 @@ async def test_a_run_in_the_background_of_a_shell_prints_lines(setup: RunSetup, 
     async with run_in_terminal(command, environ=place, directory=setup.project, program=shell) as terminal:
         await terminal.until("over")
 
-    assert re.search(r" 0:\d\d  sail/sail-step +robot begins\n", terminal.text), terminal.text
+    assert re.search(r"^  0:\d\d  sail/sail-step +robot begins$", terminal.text, re.MULTILINE), terminal.text
+    # What does not fit beside its columns is below them.
+    assert re.search(r"^  0:\d\d  ferry\n        completed\. See: `fidelio report s_\w+`$", terminal.text, re.MULTILINE)
     assert "ferry  s_" not in terminal.text

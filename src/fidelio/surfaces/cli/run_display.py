@@ -5,6 +5,8 @@ The tree is in `run_tree`. A log gets whole lines with the time since the start,
 
 from __future__ import annotations
 
+import sys
+
 import click
 import msgspec
 from rich.console import Console
@@ -13,9 +15,9 @@ from rich.live import Live
 from fidelio.clock import Clock, now_ms
 from fidelio.conductor.context import ProgressEvent
 from fidelio.definitions import TERMINAL
-from fidelio.surfaces.cli.context import json_text, output_layout, print_line, print_sentence, supports_unicode, uses_color
+from fidelio.surfaces.cli.context import json_text, output_layout, print_line, supports_unicode, terminal_width, uses_color
 from fidelio.surfaces.cli.run_tree import ProgressTree, describe_usage, format_elapsed
-from fidelio.surfaces.text import escape_line, pad, quote_name
+from fidelio.surfaces.text import escape_line, measure, pad, quote_name
 
 PROGRESS_LINES = {
     "entered": "{agent} begins",
@@ -52,8 +54,14 @@ class Display:
         where = quote_name("/".join(filter(None, (happening.activity or happening.workflow, happening.step))))
         described = describe_event(happening, self._program)
         spent = describe_usage(happening.tokens, happening.cost_usd)
-        # A log gets whole lines, however long they are, so that it can be searched.
-        print_sentence(f"{format_elapsed(happening.elapsed_ms)}  {pad(where, 30)} {described}{spent}")
+        head = f"{format_elapsed(happening.elapsed_ms)}  {pad(where, 30)}"
+        if sys.stdout.isatty() and measure(f"{head} {described}{spent}") > terminal_width():
+            # The columns stay, and what happened has the lines below.
+            print_line(head.rstrip())
+            print_line(f"{described}{spent}", " " * 8)
+        else:
+            # A log gets whole lines, however long they are, so that it can be searched.
+            click.echo(f"{head} {described}{spent}")
 
     def pause(self) -> None:
         """Make room for a question. Lines need none."""
