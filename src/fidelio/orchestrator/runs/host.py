@@ -176,7 +176,8 @@ class HostLoop:
             for state in sorted(ACTIVE_STATES)
             async for session in self._queries.iterate_sessions(status=state)
         ]
-        for agent in sorted(active, key=lambda agent: agent.record.run.queued_at):
+        # Sessions are listed newest first, and several may have been queued in the same millisecond.
+        for agent in sorted(reversed(active), key=lambda agent: agent.record.run.queued_at):
             # A run that another machine has begun is left to it.
             if agent.record.run.id not in known and agent.record.run.host in ("", self._name):
                 await self._queue_run(agent)
