@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fidelio.app.application import Application
+from fidelio.app.asking import note_address
 from fidelio.app.webhooks.deliveries import Delivery, list_deliveries
 from fidelio.app.webhooks.sending import DELIVERED, QUEUED, send_webhooks, sign
 from fidelio.app.webhooks.settings import Webhooks, describe_address
@@ -28,8 +29,7 @@ from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.settings import load_settings
-from fidelio.surfaces.cli.inbox import notification_json
-from fidelio.surfaces.web.access import note_address
+from fidelio.surfaces.views.requests import notification_json
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.conftest import Fidelio

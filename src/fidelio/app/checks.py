@@ -1,4 +1,4 @@
-"""The checks of an installation: what is missing, what does not work without it, and what to do."""
+"""The checks of an installation: what is missing, and what to do; and what works for its home: processes and queued jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Literal
 
@@ -17,9 +18,11 @@ from fidelio.app.application import Application
 from fidelio.app.records import sqlite_version
 from fidelio.app.webhooks.settings import Webhooks
 from fidelio.errors import FidelioError, Text, render
-from fidelio.locks import is_hosted
+from fidelio.ledger.model import Job
+from fidelio.locks import LockHolder, find_holder, is_hosted
 from fidelio.orchestrator.executors.registry import get_executors
 from fidelio.processes.table import missing_support
+from fidelio.sandbox.host.host import LOCK_NAME
 from fidelio.sandbox.levels import VARIABLE, detect_level
 from fidelio.tokens.keyring import ENVIRONMENT, FileKeys
 
@@ -226,3 +229,42 @@ def _check_postgres(_: Application) -> Check:
 def _render(text: Text, application: Application) -> str:
     """A text with its commands as a person types them for this home."""
     return render(text, application.program, tools=False)
+
+
+class Host(msgspec.Struct, frozen=True):
+    """What a process does for the home. `holder`: who does it; None if nobody does."""
+
+    name: str
+    work: str
+    holder: LockHolder | None
+
+
+class JobCount(msgspec.Struct, frozen=True):
+    """How many jobs of a kind are at work, due now, and due later."""
+
+    kind: str
+    leased: int
+    due: int
+    later: int
+
+
+def list_hosts(application: Application) -> Iterator[Host]:
+    """What is done for the home of an application, first by this process."""
+    home = application.settings.home
+    yield Host("Pages", "is this server", LockHolder(os.getpid(), application.started_at))
+    locks = (
+        ("Agents", "runs the agents", home.agents_lock),
+        ("Background worker", "runs agents when no server does", home.worker_lock),
+        ("Sandboxes", "keeps the sandboxes", home.path / LOCK_NAME),
+        ("Webhooks", "sends new questions", home.path / "locks" / "webhooks.lock"),
+    )
+    for name, work, path in locks:
+        yield Host(name, work, find_holder(path))
+
+
+def count_jobs(jobs: Sequence[Job], now: int) -> list[JobCount]:
+    """The queue, by kinds of jobs."""
+    leased = Counter(job.kind for job in jobs if job.lease_expires > now)
+    due = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due <= now)
+    later = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due > now)
+    return [JobCount(kind, leased[kind], due[kind], later[kind]) for kind in sorted({job.kind for job in jobs})]

@@ -125,13 +125,14 @@ class Records:
         *,
         kind: SessionKind | None = None,
         status: str | None = None,
+        parent: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
         stores: bool = True,
     ) -> Page[Session]:
         """List a page of sessions, newest first. `stores`: also the sessions that hold what others share."""
         without = None if stores else STORE_NAMESPACES
-        return await self._ledger.sessions(kind=kind, status=status, without=without, cursor=cursor, limit=limit)
+        return await self._ledger.sessions(kind=kind, status=status, parent=parent, without=without, cursor=cursor, limit=limit)
 
     async def children(self, session: str, *, limit: int = 50) -> Page[Session]:
         """List the sessions that a session has started, newest first."""

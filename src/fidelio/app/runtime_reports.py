@@ -1,13 +1,44 @@
-"""Reports on sessions of the agent runtime, and their tool calls, folded from events page by page."""
+"""Reports on sessions with what proves them, and the tool calls of the agent runtime, folded from events page by page."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fidelio.app.records import Records, describe_store
+import msgspec
+
+from fidelio.app.records import ChainVerdict, Records, describe_store
+from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger.model import Session
 from fidelio.runtime.events import TOOL_RESULT, TOOL_USE
 from fidelio.runtime.report import RuntimeReport
+
+if TYPE_CHECKING:
+    from fidelio.app.person_keys import PersonKey
+    from fidelio.workflows.report import Report
+
+
+class ProvenReport(msgspec.Struct, frozen=True):
+    """A report with the verification that it relies on, and the keys that have signed answers in it."""
+
+    report: Report | RuntimeReport
+    verdict: ChainVerdict
+    keys: list[PersonKey]
+
+
+async def load_report(records: Records, session: Session) -> ProvenReport:
+    """The report on a session, verified now. Raises `UsageProblem` if there is none, and `ChainBroken`."""
+    if session.kind == "agent":
+        raise UsageProblem(
+            f"Session {session.id} is a session of an agent: it follows no workflow that it could be compared with.",
+            remedy=Hint(Command("events", session.id), " shows what happened in it."),
+        )
+    verdict = await records.verify(session.id)
+    if session.kind == "runtime":
+        loaded = await load_runtime_report(records, session)
+        return ProvenReport(loaded, verdict, await records.signing_keys(session.id))
+    report = await records.report(session.id, verdict)
+    children = (child.session for child in report.iter_children())
+    return ProvenReport(report, verdict, await records.signing_keys(session.id, *children))
 
 
 async def load_runtime_report(records: Records, session: Session) -> RuntimeReport:

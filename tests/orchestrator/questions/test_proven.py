@@ -24,7 +24,7 @@ from fidelio.orchestrator.runs.rights import AgentRights
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.runtime.service import RuntimeService
 from fidelio.runtime.tools.model import RuntimeContext
-from fidelio.surfaces.views import answer_hint
+from fidelio.surfaces.views.agents import answer_hint
 from tests.orchestrator.fakes import OrchestratorHarness, start, wait_until, wait_until_finished
 from tests.runtime.support import KEYS, FakeSandboxes
 from tests.support import proves

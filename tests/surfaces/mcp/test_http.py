@@ -14,8 +14,9 @@ import httpx2
 import pytest
 
 from fidelio.errors import UsageProblem
-from fidelio.surfaces.http.application import MAX_BODY, create_app
+from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.guard import is_loopback
+from fidelio.surfaces.http.limits import MAX_BODY
 from fidelio.surfaces.http.serving import open_listener, serve_http
 from tests.support import proves
 from tests.surfaces.mcp.example import ExampleTools, protocol

@@ -14,7 +14,7 @@ import pytest
 
 from fidelio.errors import UsageProblem
 from fidelio.settings import HttpLimits, load_settings
-from fidelio.surfaces.http.application import MAX_BODY, SMALL_BODY
+from fidelio.surfaces.http.limits import MAX_BODY, SMALL_BODY
 from tests.support import proves
 from tests.surfaces.mcp.serving import Served, served
 from tests.surfaces.mcp.wire import SECONDS, call, initialize

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from fidelio.surfaces.http.application import MAX_BODY
+from fidelio.surfaces.http.limits import MAX_BODY
 from tests.support import proves
 from tests.surfaces.mcp.serving import ACCEPT, NO_TLS, Served, served, served_by_sdk
 from tests.surfaces.mcp.wire import META, SECONDS, call, initialize, notification, request

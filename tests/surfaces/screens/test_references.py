@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fidelio.app.asking import note_address
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent
-from fidelio.surfaces.web.access import note_address
 from tests.conductor.run_setup import RunSetup, activity, write_workflow
 from tests.support import proves
 from tests.support.command_line import run_fidelio

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from fidelio.surfaces.http.v1.endpoint import MAX_BODY, RateLimit
+from fidelio.surfaces.http.limits import MAX_BODY, RateLimit
 from fidelio.surfaces.http.v1.errors import ApiProblem
 from fidelio.surfaces.http.v1.values import patch_metadata, read_range
 from tests.support import proves

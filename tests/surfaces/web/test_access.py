@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, expect
 
+from fidelio.app.asking import note_address, question_url
 from fidelio.home import Home
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
 from fidelio.surfaces.web.access import (
@@ -18,8 +19,6 @@ from fidelio.surfaces.web.access import (
     SignIn,
     choose_target,
     make_link,
-    note_address,
-    question_url,
 )
 from fidelio.tokens.keyring import FixedKeys
 from tests.support import proves

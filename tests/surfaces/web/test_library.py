@@ -9,9 +9,10 @@ import pytest
 
 from fidelio import __version__
 from fidelio.app.application import Application
+from fidelio.definitions.lint import count_findings
 from fidelio.ledger.model import Change, NewEvent, NewSession, SessionKind
 from fidelio.settings import load_settings
-from fidelio.surfaces.web.workflows import _count_findings, _find_all, _read_sources
+from fidelio.surfaces.web.workflows import _read_sources
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent
 from tests.surfaces.web.test_inbox import ask, open_session
@@ -59,12 +60,12 @@ async def test_the_library_counts_the_findings_of_each_workflow(tmp_path: Path) 
     (directory / "links.yaml").write_text(WORKFLOW.replace("broken-links", "links").replace("nowhere", "__terminal__"))
     async with Application(load_settings(str(tmp_path / "home"), environ={}), [str(directory)]) as application:
         library = await application.library()
-        counted = {entry.id: _count_findings(library, entry, _find_all(library)) for entry in library.list()}
+        counted = count_findings(library)
         (directory / "broken-links.yaml").write_text(WORKFLOW.replace("nowhere", "__terminal__"))
-        left = _find_all(library)
+        left = count_findings(library)
 
-    assert counted["broken-links"].errors > counted["links"].errors == 0
-    assert not any(finding.severity == "error" for finding in left)
+    assert counted["broken-links"]["error"] > counted["links"]["error"] == 0
+    assert not any(each["error"] for each in left.values())
 
 
 @proves("web.lint")

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from fidelio.surfaces.web.live import MAX_STREAMS, Watcher
+from fidelio.app.watching import MAX_STREAMS, Watcher
+from fidelio.surfaces.web.application import stream_changes
 from tests.support import proves
 from tests.surfaces.web.conftest import Site
 from tests.surfaces.web.test_inbox import ask, open_session
@@ -85,7 +86,7 @@ async def test_a_stream_begins_where_the_browser_was_and_repeats_nothing(site: S
     await open_session(site, "one", ask("first"))
     watcher = Watcher(site.application.records)
     newest = await (await site.application.records()).wait(after=0, timeout=0)
-    missed, current = watcher.follow(newest - 1), watcher.follow(newest)
+    missed, current = stream_changes(watcher, newest - 1), stream_changes(watcher, newest)
     expected = f"id: {newest}\nevent: changed\ndata: {newest}\n\n".encode()
 
     assert [await anext(missed), await anext(missed)] == [b"retry: 500\n\n", expected]

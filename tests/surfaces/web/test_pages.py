@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fidelio.app.records import Records
+from fidelio.app.watching import Watcher
 from fidelio.errors import LedgerBusy
 from fidelio.inbox import open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.surfaces.timeline import describe_event
-from fidelio.surfaces.web.live import Watcher
+from fidelio.surfaces.web.application import stream_changes
 from fidelio.surfaces.web.rendering import STATIC_FILES, Renderer, describe_distance, show_foreign
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
@@ -166,7 +167,7 @@ async def test_a_page_that_was_away_is_told_at_once_that_something_changed(site:
     watcher = Watcher(site.application.records)
 
     async with asyncio.timeout(30):
-        messages = watcher.follow(0)
+        messages = stream_changes(watcher, 0)
         first = [await anext(messages), await anext(messages)]
         await messages.aclose()
 
@@ -184,7 +185,7 @@ async def test_pages_go_on_after_the_ledger_was_busy(site: Site, agent: WaitingA
         return await site.application.records()
 
     async with asyncio.timeout(30):
-        async for message in Watcher(open_records).follow(0):
+        async for message in stream_changes(Watcher(open_records), 0):
             if b"changed" in message:
                 break
 
@@ -195,7 +196,7 @@ async def test_an_event_reaches_every_open_page(site: Site, agent: WaitingAgent)
     position = await (await site.application.records()).wait(after=0, timeout=0)
 
     async def wait_for_change() -> bytes:
-        async for message in watcher.follow(position):
+        async for message in stream_changes(watcher, position):
             if b"changed" in message:
                 return message
         raise AssertionError("the stream ended")

@@ -11,7 +11,7 @@ from fidelio.app.webhooks.deliveries import list_deliveries
 from fidelio.app.webhooks.sending import send_webhooks
 from fidelio.app.webhooks.settings import Webhook, Webhooks
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.surfaces.cli.inbox import notification_json
+from fidelio.surfaces.views.requests import notification_json
 from tests.support import proves
 from tests.surfaces.test_webhooks import SECRET, receiving, until_first
 from tests.surfaces.web.conftest import Site, read_form_token

@@ -28,7 +28,7 @@ from fidelio.surfaces.cli.context import (
     terminal_width,
 )
 from fidelio.surfaces.event_words import describe_agent_event, describe_usage, format_duration
-from fidelio.surfaces.views import status_json
+from fidelio.surfaces.views.agents import status_json
 
 _MAX_PATH = 200
 

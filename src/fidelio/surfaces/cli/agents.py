@@ -45,7 +45,7 @@ from fidelio.surfaces.cli.context import (
 )
 from fidelio.surfaces.cli.prompting import can_prompt
 from fidelio.surfaces.cli.references import AGENT, BLUEPRINT, describe_next_page, find_agent
-from fidelio.surfaces.views import blueprints_json, sessions_json
+from fidelio.surfaces.views.agents import blueprints_json, sessions_json
 
 POLL_SECONDS = 1.0
 STATES = ["queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"]

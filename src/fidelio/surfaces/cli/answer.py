@@ -12,9 +12,10 @@ from fidelio.errors import Command, Hint, RequestNotFound, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Request
 from fidelio.surfaces.cli.context import CliContext, json_option, print_json, print_line, quote_name, with_cli_context
-from fidelio.surfaces.cli.inbox import load_item, print_item, request_json
+from fidelio.surfaces.cli.inbox import load_item, print_item
 from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, submit_answer
 from fidelio.surfaces.cli.references import REQUEST, complete_option, find_request
+from fidelio.surfaces.views.requests import view_answered
 
 
 @click.command("answer")
@@ -49,7 +50,7 @@ async def answer_command(cli: CliContext, request: str | None, option: str, text
 async def _answer(application: Application, request: Request, answer: Answer, person: str, *, as_json: bool) -> None:
     answered = await submit_answer(application, request.id, answer, by=person)
     if as_json:
-        print_json({**request_json(answered.request), "repeated": answered.repeated})
+        print_json(view_answered(answered.request, repeated=answered.repeated))
         return
     before = " (as it was answered before)" if answered.repeated else ""
     what = quote_name(answer.option) if answer.option else "a text"

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict
-from fidelio.app.runtime_reports import load_runtime_calls, load_runtime_report
+from fidelio.app.runtime_reports import ProvenReport, load_report, load_runtime_calls
 from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, Record, decode_record
-from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.runtime.report import RuntimeReport
 from fidelio.surfaces.cli.context import (
     CliContext,
@@ -32,9 +30,9 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
 )
 from fidelio.surfaces.cli.references import SESSION
-from fidelio.surfaces.cli.runtime_report import print_runtime_report, report_json
+from fidelio.surfaces.cli.runtime_report import print_runtime_report
 from fidelio.surfaces.text import pad
-from fidelio.surfaces.views import key_json
+from fidelio.surfaces.views.reports import report_json
 from fidelio.surfaces.web.share import share_session
 from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
@@ -89,23 +87,16 @@ def report_command(cli: CliContext, session: str, check: bool, html: str | None,
         Path(html).write_text(run_async(_render_page(cli, session)), "utf-8")
         print_line(f"The session is in {quote_name(html, _MAX_PATH)}. Open it in a browser: it verifies the chain by itself.")
         return 0
-    report, verdict, keys = run_async(_load_report(cli, session))
+    proven = run_async(_load_report(cli, session))
+    report, verdict = proven.report, proven.verdict
     if as_json:
-        proof = {
-            "holds": verdict.holds,
-            "problems": list(verdict.problems),
-            "events": verdict.events,
-            "head": verdict.head.hex(),
-        }
-        body = report_json(report) if isinstance(report, RuntimeReport) else to_builtins(report)
-        listed = [key_json(key) for key in keys]
-        print_json({**body, "differences": report.differences, "chain": proof, "keys": listed})
+        print_json(report_json(proven))
         return 1 if check and report.differences else 0
     if isinstance(report, RuntimeReport):
         print_runtime_report(report, verdict)
     else:
         _print_report(cli, report, verdict)
-    _print_keys(keys)
+    _print_keys(proven.keys)
     return 1 if check and report.differences else 0
 
 
@@ -126,21 +117,9 @@ async def _load_calls(cli: CliContext, session: str) -> list[dict[str, Any]]:
         ]
 
 
-async def _load_report(cli: CliContext, session: str) -> tuple[Report | RuntimeReport, ChainVerdict, list[PersonKey]]:
+async def _load_report(cli: CliContext, session: str) -> ProvenReport:
     async with cli.records() as records:
-        found = await records.find(session, kind="workflow")
-        if found.kind == "runtime":
-            loaded = await load_runtime_report(records, found)
-            return loaded, await records.verify(found.id), await records.signing_keys(found.id)
-        if found.kind != "workflow":
-            raise UsageProblem(
-                f"Session {found.id} is a session of an agent: it follows no workflow that it could be compared with.",
-                remedy=Hint(Command("events", found.id), " shows what happened in it."),
-            )
-        verdict = await records.verify(found.id)
-        report = await records.report(found.id, verdict)
-        keys = await records.signing_keys(found.id, *(child.session for child in report.iter_children()))
-        return report, verdict, keys
+        return await load_report(records, await records.find(session, kind="workflow"))
 
 
 def _print_keys(keys: Sequence[PersonKey]) -> None:

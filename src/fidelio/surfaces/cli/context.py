@@ -266,7 +266,7 @@ def print_items(items: Sequence[object], cursor: str | None = None, /, **more: o
 def json_text(data: object, *, indent: int | None = None) -> str:
     """Encode a value as JSON. What does not show is escaped, because people read it in a terminal too."""
     # JSON is UTF-8 by definition, so other encodings get ASCII.
-    return escape_json(json.dumps(data, indent=indent, ensure_ascii=not supports_unicode()))
+    return escape_json(json.dumps(data, indent=indent, ensure_ascii=not supports_unicode(), default=msgspec.to_builtins))
 
 
 def output_layout() -> Layout:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from fidelio.anchors.schedule import AnchorSchedule
 from fidelio.app.application import Application, open_bundled
+from fidelio.app.asking import note_address
 from fidelio.app.records import Records
 from fidelio.app.webhooks.sending import send_webhooks
 from fidelio.clock import format_local
@@ -40,10 +41,10 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     wants_json_reply,
 )
-from fidelio.surfaces.cli.inbox import notification_json
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
+from fidelio.surfaces.http.limits import ProgramLimits
 from fidelio.surfaces.http.serving import open_listeners, serve_http
 from fidelio.surfaces.http.token_file import ServerToken, load_token
 from fidelio.surfaces.http.v1.application import create_routes
@@ -55,7 +56,8 @@ from fidelio.surfaces.mcp.protocol import Protocol
 from fidelio.surfaces.mcp.server import load_server_settings, make_application, make_identity, make_request_states
 from fidelio.surfaces.text import pad
 from fidelio.surfaces.timeline import describe_event
-from fidelio.surfaces.web.access import make_link, note_address
+from fidelio.surfaces.views.requests import notification_json
+from fidelio.surfaces.web.access import make_link
 from fidelio.surfaces.web.application import create_pages
 from fidelio.surfaces.web.pages import PageServices
 
@@ -119,14 +121,14 @@ def run_server(
                     await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program, cli=cli)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
-            project = str(current_directory())
-            routes = create_routes(ApiServices(application, project))
+            project, limits = str(current_directory()), ProgramLimits.from_settings(settings.http)
             services = PageServices(application, project)
+            routes = create_routes(ApiServices(application, project, limits))
             try:
                 async with send_webhooks(application, partial(notification_json, settings)):
                     await _serve(settings, tools, address, token, welcome, routes=routes, pages=create_pages(services))
             finally:
-                await services.close()
+                await services.actions.close()
 
     run_async(work())
 

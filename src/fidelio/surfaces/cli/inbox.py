@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,13 +16,14 @@ import click
 import msgspec
 
 from fidelio.app.application import Application
+from fidelio.app.asking import question_url
+from fidelio.app.listing import read_accepted
 from fidelio.app.records import Records, describe_ledger
-from fidelio.clock import format_iso, format_local, now_ms
+from fidelio.clock import format_local, now_ms
 from fidelio.engine.record import BY_DEFINITION
 from fidelio.errors import SessionNotFound, UsageProblem
 from fidelio.inbox import APPROVAL, PROVEN, Inbox
-from fidelio.ledger.model import Page, Request, RequestState, Session
-from fidelio.settings import Settings
+from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
     CliContext,
     describe_channel,
@@ -47,7 +48,7 @@ from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW, describe_next_page
 from fidelio.surfaces.event_words import format_age
 from fidelio.surfaces.text import MAX_LINES
-from fidelio.surfaces.web.access import question_url
+from fidelio.surfaces.views.requests import InboxEntry, list_variables, notification_json, view_entry
 
 KINDS = click.Choice(["checkpoint", "question", "permission", "tool_approval", "custom_tool"])
 _HOOK_SECONDS = 30.0
@@ -69,6 +70,10 @@ class InboxFilter(msgspec.Struct, frozen=True):
             and (self.older is None or age >= self.older)
             and (self.newer is None or age <= self.newer)
         )
+
+    async def matches(self, request: Request) -> bool:
+        """The same for `read_accepted`, whose filters may read."""
+        return self.accepts(request)
 
 
 @click.command("inbox")
@@ -112,7 +117,13 @@ async def inbox_command(
             count = sum([1 async for request in inbox.iterate(session=session_id, state=state) if wanted.accepts(request)])
             print_json({"count": count}) if as_json else click.echo(str(count))
             return
-        page = await _read_page(partial(inbox.list_requests, session=session_id, state=state), wanted, options)
+        page = await read_accepted(
+            partial(inbox.list_requests, session=session_id, state=state),
+            wanted.matches,
+            cursor=options["after"],
+            limit=options["limit"],
+            most_reads=None,
+        )
         items = await load_items(records, inbox, page.items)
     if as_json:
         print_items([item_json(item) for item in items], page.next)
@@ -124,19 +135,6 @@ async def inbox_command(
 def _read_filter(options: dict[str, Any]) -> InboxFilter:
     ages = {name: parse_duration(text, f"--{name}-than") for name in ("older", "newer") if (text := options.pop(name))}
     return InboxFilter(options.pop("workflow"), options.pop("kind"), **ages)
-
-
-async def _read_page(
-    read: Callable[..., Awaitable[Page[Request]]], wanted: InboxFilter, options: dict[str, Any]
-) -> Page[Request]:
-    """Read until as many requests as are to be listed were found, or the end."""
-    found, cursor = list[Request](), options["after"]
-    while True:
-        page = await read(cursor=cursor, limit=options["limit"] - len(found))
-        found += filter(wanted.accepts, page.items)
-        cursor = page.next
-        if cursor is None or len(found) >= options["limit"]:
-            return Page(items=tuple(found), next=cursor)
 
 
 def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None, *, compact: bool, chosen: str) -> None:
@@ -280,37 +278,9 @@ def _print_part(title: str, text: str, *, max_lines: int | None = MAX_LINES) -> 
     print_quote(text, _INDENT, max_lines=max_lines)
 
 
-def item_json(item: InboxItem) -> dict[str, Any]:
-    """JSON of a request and its session. Variables only while it is open: later they may differ from those at the question."""
-    session = item.session
-    more: dict[str, Any] = {"variables": _variables(session)} if item.request.state == "open" and session is not None else {}
-    more |= {"mismatch": item.mismatch} if item.mismatch else {}
-    return {**request_json(item.request), "session_name": None if session is None else session.name, **more}
-
-
-def notification_json(settings: Settings, request: Request) -> dict[str, Any]:
-    """What a webhook says about a request: the request, and the address of its page."""
-    return {"url": question_url(settings, request.id), "request": request_json(request)}
-
-
-def request_json(request: Request) -> dict[str, Any]:
-    """JSON of a request."""
-    return {
-        "id": request.id,
-        "session": request.session,
-        "kind": request.kind,
-        "key": request.key,
-        "question": request.question,
-        "options": list(request.options),
-        "detail": request.detail,
-        "state": request.state,
-        "answer": request.answer,
-        "answered_by": request.answered_by,
-        "channel": request.channel,
-        "assurance": request.assurance,
-        "opened_at": format_iso(request.opened_at),
-        "closed_at": None if request.closed_at is None else format_iso(request.closed_at),
-    }
+def item_json(item: InboxItem) -> InboxEntry:
+    """JSON of a request and its session."""
+    return view_entry(item.request, item.session, item.mismatch)
 
 
 def _context_lines(request: Request, session: Session) -> Iterator[str]:
@@ -326,7 +296,7 @@ def _context_lines(request: Request, session: Session) -> Iterator[str]:
 
 def _summarize_variables(session: Session) -> str:
     """As many variables as fit on a line, without those that the definition sets: they are the same in every session."""
-    variables, authors = _variables(session), session.record.get("set_by", {})
+    variables, authors = list_variables(session), session.record.get("set_by", {})
     names, summary = [name for name in variables if not authors.get(name, "").startswith(BY_DEFINITION)], ""
     for count, name in enumerate(names):
         longer = f"{summary}{', ' if summary else ''}{quote_name(name)}={_format_value(variables[name])}"
@@ -334,10 +304,6 @@ def _summarize_variables(session: Session) -> str:
             return f"{summary} and {len(names) - count} more"
         summary = longer
     return summary
-
-
-def _variables(session: Session) -> dict[str, Any]:
-    return dict(session.record.get("variables", {})) if session.kind == "workflow" else {}
 
 
 def _format_value(value: Any) -> str:

@@ -15,6 +15,7 @@ from fidelio.surfaces.cli.context import (
     with_cli_context,
     workflows_option,
 )
+from fidelio.surfaces.views.definitions import view_workflow
 
 
 @click.command("list")
@@ -33,7 +34,7 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
     if as_json:
         found = [finding.as_json() for finding in root_findings]
         untrusted = {"untrusted": [str(root.path) for root in library.untrusted]} if library.untrusted else {}
-        print_items([_entry_json(entry) for entry in entries], None, findings=found, **untrusted)
+        print_items([view_workflow(entry) for entry in entries], None, findings=found, **untrusted)
     elif not entries:
         print_sentence("No workflows found. A workflow is a directory with workflow.yaml, workflow.toon or workflow.json.")
     else:
@@ -41,20 +42,6 @@ def list_command(cli: CliContext, directories: tuple[str, ...], with_bundled: bo
         for entry in entries:
             for finding in entry.findings:
                 print_message(str(finding))
-
-
-def _entry_json(entry: WorkflowSummary) -> dict[str, object]:
-    return {
-        "id": entry.id,
-        "title": entry.title,
-        "version": entry.version,
-        "description": entry.description,
-        "tags": list(entry.tags),
-        "from": entry.root,
-        "file": entry.file,
-        "broken": entry.broken,
-        "findings": [finding.as_json() for finding in entry.findings],
-    }
 
 
 def _entry_row(entry: WorkflowSummary) -> dict[str, str]:

@@ -18,7 +18,7 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
-from fidelio.surfaces.views import key_json
+from fidelio.surfaces.views.records import key_json
 
 
 @click.group("passkeys", cls=CommandGroup)

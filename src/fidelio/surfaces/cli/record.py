@@ -6,10 +6,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 import click
-from msgspec import to_builtins
 
-from fidelio.app.records import ChainVerdict, Records, describe_store
-from fidelio.clock import format_iso, format_local
+from fidelio.app.records import ChainVerdict, Records
+from fidelio.clock import format_local
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.ledger.model import Event, Hit, Query, Session
@@ -36,6 +35,14 @@ from fidelio.surfaces.cli.references import SESSION, describe_next_page
 from fidelio.surfaces.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.text import measure, pad
 from fidelio.surfaces.timeline import describe_event, has_words
+from fidelio.surfaces.views.records import (
+    SessionSummary,
+    describe_session,
+    session_fields,
+    view_event,
+    view_hit,
+    view_verdict,
+)
 
 __all__ = ["events_command", "redact_command", "search_command", "sessions_command", "verify_command"]
 
@@ -110,7 +117,7 @@ async def _list_sessions(
     async with cli.records() as records:
         page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit, stores=stores)
     if as_json:
-        print_items([_session_json(session) for session in page.items], page.next)
+        print_items([SessionSummary(**session_fields(session)) for session in page.items], page.next)
     elif not page.items:
         click.echo("No such sessions." if kind or status else f"No sessions yet. `{cli.program} tour` creates one.")
     else:
@@ -167,7 +174,7 @@ async def search_command(cli: CliContext, /, as_json: bool, **filters: Any) -> N
             filters["session"] = (await records.find(filters["session"])).id
         hits = await records.search(Query(**filters))
     if as_json:
-        print_items([_hit_json(hit) for hit in hits])
+        print_items([view_hit(hit) for hit in hits])
     elif not hits:
         click.echo("Nothing found.")
     for hit in () if as_json else hits:
@@ -215,7 +222,7 @@ async def verify_command(
     missing = [head.hex() for head in missing_heads]
     holds = not missing and all(map(_holds, verdicts)) and (anchored is None or anchored.holds)
     if as_json:
-        sessions = [_verdict_json(verdict) for verdict in verdicts]
+        sessions = [view_verdict(verdict) for verdict in verdicts]
         print_json({"holds": holds, "sessions": sessions, "missing_heads": missing, **anchors_json(anchored)})
     else:
         _print_verdicts(verdicts, missing, everything=everything)
@@ -265,45 +272,11 @@ def _holds(verdict: ChainVerdict | ChainBroken) -> bool:
     return isinstance(verdict, ChainVerdict) and verdict.holds
 
 
-def _verdict_json(verdict: ChainVerdict | ChainBroken) -> dict[str, Any]:
-    if isinstance(verdict, ChainBroken):
-        return {"session": verdict.session, "holds": False, "seq": verdict.seq, "reason": verdict.reason}
-    facts = {"events": verdict.events, "redacted": verdict.redacted, "head": verdict.head.hex()}
-    found = {"problems": list(verdict.problems), "not_covered": list(verdict.not_covered)}
-    return {"session": verdict.session, "holds": verdict.holds, **facts, **found}
-
-
-def _session_json(session: Session) -> dict[str, Any]:
-    return {
-        "id": session.id,
-        "kind": session.kind,
-        "namespace": session.namespace,
-        "name": session.name,
-        "about": _describe_session(session),
-        "parent": session.parent,
-        "status": session.status,
-        "reason": session.reason,
-        "events": session.last_seq,
-        "head": session.head.hex(),
-        "created_at": format_iso(session.created_at),
-        "updated_at": format_iso(session.updated_at),
-    }
-
-
-def _describe_session(session: Session) -> str:
-    """The workflow and its current activity, what a store holds, or the name."""
-    record = session.record
-    if store := describe_store(session):
-        return store
-    position = [str(part) for part in (record.get("workflow"), record.get("here", {}).get("activity")) if part]
-    return ", ".join(position) or session.name or str(record.get("agent") or "")
-
-
 def _session_row(session: Session) -> dict[str, str]:
     return {
         "id": session.id,
         "kind": session.kind,
-        "about": _describe_session(session),
+        "about": describe_session(session),
         "status": session.status,
         "events": str(session.last_seq),
         "changed": format_local(session.updated_at, seconds=False),
@@ -312,9 +285,7 @@ def _session_row(session: Session) -> dict[str, str]:
 
 def _print_event(event: Event, kind: str, *, as_json: bool) -> None:
     if as_json:
-        body = {"redacted": True} if event.redacted else event.body
-        fields = {"seq": event.seq, "position": event.position, "id": event.id, "type": event.type, "actor": event.actor}
-        click.echo(json_text({**fields, "time": format_iso(event.time), "body": body, "hash": event.hash.hex()}))
+        click.echo(json_text(view_event(event)))
         return
     # A wide terminal has room for whole names, and for the type, by which --type selects.
     is_wide = terminal_width() >= _WIDE
@@ -331,10 +302,6 @@ def describe_any_event(event: Event, kind: str) -> str:
     if entry.is_minor or has_words(event.type):
         return f"{entry.what}: {entry.detail}" if entry.detail else entry.what
     return describe_values(event)
-
-
-def _hit_json(hit: Hit) -> dict[str, Any]:
-    return {**to_builtins(hit), "time": format_iso(hit.time)}
 
 
 def _print_hit(hit: Hit) -> None:

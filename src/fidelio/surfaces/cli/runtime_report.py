@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
-from msgspec import to_builtins
 
 from fidelio.app.records import ChainVerdict
 from fidelio.clock import format_local
@@ -15,13 +12,6 @@ from fidelio.surfaces.cli.context import describe_channel, escape_line, print_li
 _MAX_PATH, _MAX_COMMAND = 200, 400
 # Paths of a change that are printed; JSON has more.
 _MAX_PATHS = 20
-
-
-def report_json(report: RuntimeReport) -> dict[str, Any]:
-    """The report with lists instead of the mappings by id."""
-    listed = {"commands": list(report.commands.values()), "approvals": list(report.approvals.values())}
-    state = {"kind": "runtime", "deleted": report.deleted_at is not None}
-    return {**to_builtins(report), **to_builtins(listed), **state, "differences": report.differences}
 
 
 def print_runtime_report(report: RuntimeReport, verdict: ChainVerdict) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from fidelio.app.asking import read_address
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.anchor_options import schedule_options
 from fidelio.surfaces.cli.context import CliContext, json_option, json_reply_option, print_json, with_cli_context
 from fidelio.surfaces.mcp.options import MCP_OPTIONS, SERVER_OPTIONS, CommandOption, McpOptions
 from fidelio.surfaces.mcp.server import serve
-from fidelio.surfaces.web.access import choose_target, make_link, read_address
+from fidelio.surfaces.web.access import choose_target, make_link
 from fidelio.tokens.keyring import open_keys
 
 PORT = 7333

@@ -8,9 +8,10 @@ from typing import Any, TextIO
 import click
 from msgspec.structs import asdict
 
+from fidelio.app.asking import question_url
 from fidelio.app.webhooks.deliveries import Delivery, list_deliveries
 from fidelio.app.webhooks.sending import send_test
-from fidelio.app.webhooks.settings import MAX_SECRET, Webhook, Webhooks, describe_address
+from fidelio.app.webhooks.settings import MAX_SECRET, Webhooks, describe_address
 from fidelio.clock import format_iso, format_local, now_ms
 from fidelio.errors import UsageProblem
 from fidelio.inbox import require_person
@@ -27,7 +28,7 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
-from fidelio.surfaces.web.access import question_url
+from fidelio.surfaces.views.requests import AddedWebhook, RemovedWebhook, TestedWebhook, WebhookView, webhook_fields
 
 _MAX_URL = 200
 
@@ -60,7 +61,7 @@ def add(cli: CliContext, url: str, secret_file: TextIO | None, as_json: bool) ->
     webhook = Webhooks(cli.settings.home).add(url, _read_secret(secret_file), now=now_ms())
     remark = describe_address(url)
     if as_json:
-        print_json({**_webhook_json(webhook), "remark": remark})
+        print_json(AddedWebhook(**webhook_fields(webhook), remark=remark))
         return
     print_line(f"Webhook {webhook.id} is added: requests that are opened from now on are sent to {quote_name(url, _MAX_URL)}.")
     if remark:
@@ -92,7 +93,7 @@ def list_webhooks(cli: CliContext, as_json: bool) -> None:
     """List the webhooks of this home, without their secrets."""
     webhooks = Webhooks(cli.settings.home).list()
     if as_json:
-        print_items([_webhook_json(webhook) for webhook in webhooks])
+        print_items([WebhookView(**webhook_fields(webhook)) for webhook in webhooks])
     elif not webhooks:
         print_sentence(f"No webhooks. `{cli.program} webhooks add URL` adds one.")
     else:
@@ -114,7 +115,7 @@ async def test(cli: CliContext, webhook: str, as_json: bool) -> None:
     found = Webhooks(cli.settings.home).find(webhook)
     status = await send_test(found, question_url(cli.settings, ""), now=now_ms())
     if as_json:
-        print_json({"webhook": found.id, "status": status})
+        print_json(TestedWebhook(found.id, status))
     else:
         print_line(f"The receiver accepted the test delivery with status {status}.")
 
@@ -160,10 +161,6 @@ def remove(cli: CliContext, webhook: str, as_json: bool) -> None:
     require_person()
     removed = Webhooks(cli.settings.home).remove(webhook)
     if as_json:
-        print_json({**_webhook_json(removed), "removed": True})
+        print_json(RemovedWebhook(**webhook_fields(removed), removed=True))
     else:
         print_line(f"Webhook {removed.id} is removed.")
-
-
-def _webhook_json(webhook: Webhook) -> dict[str, str]:
-    return {"id": webhook.id, "url": webhook.url, "created_at": format_iso(webhook.created_at)}

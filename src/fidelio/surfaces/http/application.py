@@ -23,14 +23,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fidelio.settings import HttpLimits
 from fidelio.surfaces.http.guard import Guard, validate_token
+from fidelio.surfaces.http.limits import MAX_BODY, BodyBudget, BodyReader, BodyTooLarge, TooManyBodies
 from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup, read_session
 from fidelio.surfaces.http.sdk import make_sdk_server
 from fidelio.surfaces.mcp.protocol import Protocol
 
 HEALTH = "/health"
-MAX_BODY = 16 * 1024 * 1024
-# Bodies up to this size are always taken: connections are limited, and so these are together.
-SMALL_BODY = 64 * 1024
 MAX_LENGTH_DIGITS = 20
 
 
@@ -80,24 +78,6 @@ async def _check_health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-class BodyBudget:
-    """Memory for the large request bodies of all endpoints together. A single body is limited by `MAX_BODY`."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.used = 0
-
-    def reserve(self, size: int) -> bool:
-        """Reserve memory; False if there is not enough."""
-        if self.used + size > self._limit:
-            return False
-        self.used += size
-        return True
-
-    def release(self, size: int) -> None:
-        self.used -= size
-
-
 class Endpoint:
     """ASGI application for a set of tools."""
 
@@ -126,15 +106,17 @@ class Endpoint:
                 await self._post(scope, receive, send, in_session=b"mcp-session-id" in headers)
 
     async def _post(self, scope: Scope, receive: Receive, send: Send, *, in_session: bool) -> None:
-        body = _BodyReader(receive, self._budget)
+        body = BodyReader(receive, self._budget)
         try:
-            refusal = await body.read()
-            if refusal is not None:
-                await refusal(scope, receive, send)
-            elif not in_session and (reply := await self._answer_plain(scope, body.content)) is not None:
+            content = await body.read()
+            if not in_session and (reply := await self._answer_plain(scope, content)) is not None:
                 await _send_reply(reply, send)
             else:
-                await self._streams.handle_request(scope, _replay(body.content, receive), send)
+                await self._streams.handle_request(scope, _replay(content, receive), send)
+        except BodyTooLarge:
+            await _too_large_response(scope, receive, send)
+        except TooManyBodies:
+            await _too_many_response(scope, receive, send)
         finally:
             body.release()
 
@@ -161,42 +143,6 @@ async def _send_reply(reply: HttpReply, send: Send) -> None:
     headers = [(b"content-length", b"%d" % len(reply.body)), (b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
-
-
-class _BodyReader:
-    """Reads the body of a request. What goes beyond `SMALL_BODY` is taken from the budget until it is released."""
-
-    def __init__(self, receive: Receive, budget: BodyBudget) -> None:
-        self._receive, self._budget = receive, budget
-        self._reserved = 0
-        self.content = b""
-
-    async def read(self) -> Response | None:
-        """Read to the end; returns the refusal if the body is too large. Raises `ClientDisconnect` if the client leaves."""
-        chunks, size, more = list[bytes](), 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnect
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            more = message.get("more_body", False)
-            if size > MAX_BODY:
-                return _too_large_response
-            if size > SMALL_BODY and not self._reserve(size - SMALL_BODY - self._reserved):
-                return _too_many_response
-        self.content = b"".join(chunks)
-        return None
-
-    def _reserve(self, size: int) -> bool:
-        if not self._budget.reserve(size):
-            return False
-        self._reserved += size
-        return True
-
-    def release(self) -> None:
-        self._budget.release(self._reserved)
-        self._reserved = 0
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,9 +19,7 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import TokenError
-from fidelio.home import Home
 from fidelio.ids import new_id
-from fidelio.settings import Settings
 from fidelio.tokens.keyring import KeyRing
 from fidelio.tokens.seal import Seal
 
@@ -31,7 +28,6 @@ LINK_MS = 10 * 60 * 1000
 VISIT_MS = 7 * 24 * 60 * 60 * 1000
 # Links and visits of one process; beyond that the oldest is forgotten, which its age refuses anyway.
 _MOST_USED = 10_000
-_ADDRESS = re.compile(r"http://[A-Za-z0-9.:\[\]-]{1,300}")
 _LINK, _VISIT, _FORM = "web-link", "web-visit", "web-form"
 
 
@@ -116,26 +112,6 @@ def make_link(keys: KeyRing, base: str, target: str = "/", *, clock: Clock = now
     key = Seal(keys, _LINK).seal({"id": new_id("", 20), "at": now}, expires=now + LINK_MS)
     query = {"key": key, **({"next": target} if target != "/" else {})}
     return f"{base}{SIGN_IN_PATH}?{urlencode(query)}"
-
-
-def note_address(home: Home, address: str) -> None:
-    """Remember where the page is served, for `fidelio open`. The newest server counts."""
-    home.ensure().http_address.write_text(f"{address}\n", "ascii")
-
-
-def read_address(home: Home) -> str:
-    """Where the page of a home was served last; empty if it never was, or the file holds something else."""
-    try:
-        address = home.http_address.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return address if _ADDRESS.fullmatch(address) else ""
-
-
-def question_url(settings: Settings, request: str) -> str:
-    """The address of the page of a request; empty if the page was never served. It lets nobody in: it leads to signing in."""
-    base = settings.public_url or read_address(settings.home)
-    return f"{base}/inbox/{request}".rstrip("/") if base else ""
 
 
 def choose_target(target: str) -> str:

@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from fidelio.app.acting import LONGEST_MESSAGE
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.ids import new_id
 from fidelio.ledger.model import Session
-from fidelio.orchestrator.record.model import StartAgent
-from fidelio.runtime.agents.files import DEFAULT, resolve_agent
 from fidelio.runtime.agents.versions import list_agents
-from fidelio.runtime.service import NewAgentSession
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 from fidelio.surfaces.web.session_views import SessionView
-
-LONGEST_MESSAGE = 100_000
 
 
 async def _list_agents(request: PageRequest) -> Result:
@@ -50,26 +45,13 @@ async def _start(request: PageRequest) -> Result:
 
 
 async def _start_session(request: PageRequest, person: str) -> Redirect:
-    fields = request.fields
-    message, project = _read_message(fields), fields.get("project", "").strip() or request.services.project
+    fields, actions = request.fields, request.services.actions
+    message, project = _read_message(fields), fields.get("project", "").strip()
     if fields.get("kind") == "runtime":
-        return await _start_runtime(request, fields.get("agent", ""), message, person)
-    service = await request.services.application.agents()
-    wanted = StartAgent(
-        name=fields.get("name", "").strip() or new_id("page-", 8),
-        prompt=message,
-        blueprint=fields.get("agent") or None,
-        project=project,
-    )
-    return Redirect(f"/sessions/{(await service.start(wanted)).id}?done=started")
-
-
-async def _start_runtime(request: PageRequest, agent: str, message: str, person: str) -> Redirect:
-    service = await request.services.application.runtime()
-    project = request.services.project
-    defined = await resolve_agent(service.context, project, agent or DEFAULT)
-    session = await service.start_session(NewAgentSession(project=project, agent=defined.name, version=defined.version))
-    await _send(request, session, message, person)
+        session = await actions.start_runtime_agent(fields.get("agent", ""), message, by=person, channel="web")
+    else:
+        name = fields.get("name", "").strip()
+        session = await actions.start_agent(fields.get("agent", ""), message, name=name, project=project)
     return Redirect(f"/sessions/{session}?done=started")
 
 
@@ -79,7 +61,8 @@ async def _act(request: PageRequest) -> Result:
     session = await (await request.services.records()).find(request.path("session"))
     act = request.fields.get("act", "")
     if act == "delete":
-        return Redirect(f"/sessions?done={await _delete(request, session, person)}")
+        deleted = await request.services.actions.delete(session, by=person, reason="Deleted on the page.")
+        return Redirect(f"/sessions?done={'kept' if deleted.retained_worktrees else 'deleted'}")
     acts = {"send": _send_to, "resume": _resume, "stop": _stop}
     if act not in acts:
         raise UsageProblem(f"{act!r:.40} cannot be done with a session.", remedy="Use the buttons of the page.")
@@ -87,44 +70,17 @@ async def _act(request: PageRequest) -> Result:
 
 
 async def _send_to(request: PageRequest, session: Session, person: str) -> str:
-    message = _read_message(request.fields)
-    if session.kind == "runtime":
-        await _send(request, session.id, message, person)
-    else:
-        service = await request.services.application.agents()
-        await service.send(_require_name(session), message, _find_project(session), by=person)
+    await request.services.actions.send(session, _read_message(request.fields), by=person, channel="web")
     return "sent"
 
 
 async def _resume(request: PageRequest, session: Session, person: str) -> str:
-    """Go on in the conversation of an agent whose run has ended."""
-    service = await request.services.application.agents()
-    await service.resume(_require_name(session), _read_message(request.fields), _find_project(session), by=person)
+    await request.services.actions.resume(session, _read_message(request.fields), by=person)
     return "resumed"
 
 
-async def _send(request: PageRequest, session: str, message: str, person: str) -> None:
-    service = await request.services.application.runtime()
-    await service.send(session, [{"type": "user.message", "content": message}], by=person, channel="web")
-
-
 async def _stop(request: PageRequest, session: Session, person: str) -> str:
-    if session.kind == "agent":
-        service = await request.services.application.agents()
-        await service.stop(_require_name(session), _find_project(session), by=person)
-        return "stopped"
-    if session.kind == "runtime":
-        runtime = await request.services.application.runtime()
-        await runtime.send(session.id, [{"type": "user.interrupt"}], by=person, channel="web")
-        return "interrupted"
-    await request.services.application.end_session(session.id, by=person, reason="Ended on the page.")
-    return "ended"
-
-
-async def _delete(request: PageRequest, session: Session, person: str) -> str:
-    planned = await (await request.services.records()).plan_deletion(session)
-    retained = await request.services.application.delete_sessions(planned, by=person, reason="Deleted on the page.")
-    return "kept" if retained else "deleted"
+    return await request.services.actions.stop(session, by=person, channel="web", reason="Ended on the page.")
 
 
 async def _confirm_delete(request: PageRequest) -> Result:
@@ -142,16 +98,6 @@ def _read_message(fields: dict[str, Any]) -> str:
     if len(message) > LONGEST_MESSAGE:
         raise UsageProblem(f"The message has {len(message):,} characters.", remedy=f"Use up to {LONGEST_MESSAGE:,}.")
     return message
-
-
-def _require_name(session: Session) -> str:
-    if session.name is None:
-        raise UsageProblem(f"Session {session.id} was deleted.", remedy="Start another.")
-    return session.name
-
-
-def _find_project(session: Session) -> str | None:
-    return session.record.get("project") or None
 
 
 ROUTES = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from http import HTTPStatus
 from itertools import chain
 
@@ -14,11 +15,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fidelio.app.watching import MAX_STREAMS, Watcher
 from fidelio.surfaces.web.access import SIGN_IN_PATH, VISIT_MS, choose_target
 from fidelio.surfaces.web.agents import ROUTES as AGENT_ROUTES
 from fidelio.surfaces.web.health import HealthPage
 from fidelio.surfaces.web.inbox import ROUTES as INBOX_ROUTES
-from fidelio.surfaces.web.live import MAX_STREAMS
 from fidelio.surfaces.web.pages import (
     PageContent,
     PageRequest,
@@ -156,8 +157,18 @@ async def _stream(request: PageRequest) -> Result:
     after = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
     if not request.services.watcher.has_room:
         return PlainTextResponse(f"More than {MAX_STREAMS} pages are open.", status_code=503, headers={"Retry-After": "30"})
-    messages: AsyncIterator[bytes] = request.services.watcher.follow(after)
+    messages = stream_changes(request.services.watcher, after)
     return StreamingResponse(messages, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def stream_changes(watcher: Watcher, after: int) -> AsyncGenerator[bytes, None]:
+    """Server-sent messages for a page that shows the state at `after`. Each says only that something has changed."""
+    async with aclosing(watcher.follow(after)) as positions:
+        yield b"retry: 500\n\n"
+        async for position in positions:
+            message = f"id: {position}\nevent: changed\ndata: {position}\n\n".encode()
+            yield b": still here\n\n" if position == after else message
+            after = position
 
 
 async def _miss(request: PageRequest) -> Result:

@@ -7,44 +7,20 @@ the page waits a bounded time for them; their last result stays on the page with
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from fidelio import __version__
 from fidelio.app.application import Application
-from fidelio.app.checks import Check, run_checks
+from fidelio.app.checks import Check, count_jobs, list_hosts, run_checks
 from fidelio.app.records import describe_ledger
+from fidelio.app.watching import MAX_STREAMS
 from fidelio.clock import now_ms
-from fidelio.ledger.model import Job
-from fidelio.locks import LockHolder, find_holder
-from fidelio.sandbox.host.host import LOCK_NAME
-from fidelio.surfaces.web.live import MAX_STREAMS
 from fidelio.surfaces.web.pages import PageContent, PageRequest, Result
 
 # How long the page waits for the slow checks; they go on, and are on the page when it is loaded again.
 WAIT_SECONDS = 15.0
 MOST_JOBS, MOST_FAILED = 1000, 10
 _ORDER = ("problem", "warning", "ok", "optional")
-
-
-class Host(msgspec.Struct, frozen=True):
-    """What a process does for the home. `holder`: who does it; None if nobody does."""
-
-    name: str
-    work: str
-    holder: LockHolder | None
-
-
-class JobCount(msgspec.Struct, frozen=True):
-    """How many jobs of a kind are at work, due now, and due later."""
-
-    kind: str
-    leased: int
-    due: int
-    later: int
 
 
 class SlowChecks:
@@ -92,7 +68,7 @@ class HealthPage:
         queued, dead = await records.jobs(limit=MOST_JOBS), await records.jobs(dead=True, limit=MOST_FAILED)
         values = {
             "facts": self._list_facts(request.services.watcher.streams),
-            "hosts": list(self._list_hosts()),
+            "hosts": list(list_hosts(self._application)),
             "jobs": count_jobs(queued, now_ms()),
             "has_more_jobs": len(queued) == MOST_JOBS,
             "failed": dead,
@@ -112,29 +88,9 @@ class HealthPage:
             ("Open pages", f"{streams} of at most {MAX_STREAMS}"),
         )
 
-    def _list_hosts(self) -> Iterator[Host]:
-        home = self._application.settings.home
-        yield Host("Pages", "is this server", LockHolder(os.getpid(), self._application.started_at))
-        locks = (
-            ("Agents", "runs the agents", home.agents_lock),
-            ("Background worker", "runs agents when no server does", home.worker_lock),
-            ("Sandboxes", "keeps the sandboxes", home.path / LOCK_NAME),
-            ("Webhooks", "sends new questions", home.path / "locks" / "webhooks.lock"),
-        )
-        for name, work, path in locks:
-            yield Host(name, work, find_holder(path))
-
 
 def _merge(quick: Sequence[Check], slow: Sequence[Check]) -> list[Check]:
     """The checks of now, and what only the slow run has looked at, by its last result; first what needs somebody."""
     known = {check.name for check in quick}
     found = [*quick, *(check for check in slow if check.name not in known)]
     return sorted(found, key=lambda check: _ORDER.index(check.state))
-
-
-def count_jobs(jobs: Sequence[Job], now: int) -> list[JobCount]:
-    """The queue, by kinds of jobs."""
-    leased = Counter(job.kind for job in jobs if job.lease_expires > now)
-    due = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due <= now)
-    later = Counter(job.kind for job in jobs if job.lease_expires <= now and job.due > now)
-    return [JobCount(kind, leased[kind], due[kind], later[kind]) for kind in sorted({job.kind for job in jobs})]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
-from fidelio.errors import FidelioError, RequestClosed, SessionNotFound, UsageProblem
+from fidelio.app.listing import is_of_project, read_accepted
+from fidelio.errors import FidelioError, RequestClosed, UsageProblem
 from fidelio.inbox import APPROVAL
 from fidelio.ledger.model import Request, RequestState
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
@@ -19,8 +20,6 @@ from fidelio.surfaces.web.questions import KINDS, PERMISSION, RequestView, view_
 PAGE = 50
 # Of more questions than these, all but the first are folded to a line.
 MOST_UNFOLDED = 10
-# Pages that are read to fill a page of filtered questions. The link below it goes on from there.
-_MOST_READ = 20
 # The options that allow and deny, of every kind that can be answered together with others.
 _DECISIONS = {"allow": ("allow",), "deny": ("deny", "refuse")}
 
@@ -66,16 +65,15 @@ async def _show_inbox(request: PageRequest) -> Result:
 
 
 async def _load_views(request: PageRequest, wanted: Filter) -> tuple[list[RequestView], str | None]:
-    """The requests of a page, and the cursor of the next. Reads a bounded number of requests, however few of them match."""
-    inbox, cursor, views = await request.services.inbox(), request.query("after") or None, list[RequestView]()
-    session = await _resolve_session(request, wanted.session)
-    for _ in range(_MOST_READ):
-        page = await inbox.list_requests(session=session, state=wanted.state, cursor=cursor, limit=PAGE)
-        cursor = page.next
-        views += [await view_request(request, found) for found in page.items if await _matches(request, found, wanted)]
-        if cursor is None or len(views) >= PAGE // 2:
-            break
-    return views, cursor
+    """The requests of a page, and the cursor of the next."""
+    inbox, session = await request.services.inbox(), await _resolve_session(request, wanted.session)
+    page = await read_accepted(
+        partial(inbox.list_requests, session=session, state=wanted.state),
+        partial(_matches, request, wanted),
+        cursor=request.query("after") or None,
+        limit=PAGE,
+    )
+    return [await view_request(request, found) for found in page.items], page.next
 
 
 async def _resolve_session(request: PageRequest, name: str) -> str | None:
@@ -83,17 +81,10 @@ async def _resolve_session(request: PageRequest, name: str) -> str | None:
     return (await (await request.services.records()).find(name)).id if name else None
 
 
-async def _matches(request: PageRequest, found: Request, wanted: Filter) -> bool:
+async def _matches(request: PageRequest, wanted: Filter, found: Request) -> bool:
     if wanted.kind and found.kind != wanted.kind:
         return False
-    if not wanted.project:
-        return True
-    try:
-        session = await (await request.services.records()).find(found.session)
-    except SessionNotFound:
-        return False
-    project = str(session.record.get("project") or "")
-    return wanted.project in (project, PurePath(project).name)
+    return not wanted.project or await is_of_project(await request.services.records(), found, wanted.project)
 
 
 async def inbox_request(request: PageRequest, name: str) -> RequestView:

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from fidelio.app.acting import find_input_problems
 from fidelio.conductor.plan import parse_inputs
 from fidelio.definitions.lint.expressions import list_comparisons_in
 from fidelio.definitions.models import Variable, Workflow
-from fidelio.engine.variables import check_variables, find_missing_required
 from fidelio.errors import UsageProblem
 
 # The names of the fields of variables begin so.
@@ -88,8 +88,4 @@ def read_inputs(workflow: Workflow, fields: Mapping[str, str]) -> tuple[dict[str
                 inputs |= parse_inputs([f"{variable.name}={text}"], workflow)
             except UsageProblem as problem:
                 problems[variable.name] = str(problem)
-                continue
-            for found in check_variables(workflow, {variable.name: inputs[variable.name]}):
-                problems[variable.name] = found.sentence
-    missing = (name for name in find_missing_required(workflow, inputs) if name not in problems)
-    return inputs, {**problems, **dict.fromkeys(missing, "The workflow cannot begin without it.")}
+    return inputs, {**find_input_problems(workflow, inputs), **problems}

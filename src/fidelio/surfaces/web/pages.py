@@ -6,9 +6,8 @@ nothing of theirs can make a browser send one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -18,69 +17,32 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from fidelio.app.acting import PersonActions
 from fidelio.app.application import Application
 from fidelio.app.records import Records
-from fidelio.errors import (
-    BadQuery,
-    BadRecord,
-    FidelioError,
-    LedgerBusy,
-    LedgerError,
-    PersonNeeded,
-    RequestClosed,
-    RequestNotFound,
-    SessionNotFound,
-    UsageProblem,
-)
+from fidelio.app.watching import Watcher
+from fidelio.errors import FidelioError, UsageProblem
 from fidelio.inbox import Inbox, require_person
 from fidelio.processes.caller import PERSON
 from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.http.problems import find_status
 from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor
-from fidelio.surfaces.web.live import Watcher
 from fidelio.surfaces.web.rendering import Renderer
 
 MAX_FORM = 256 * 1024
 _LOG = logging.getLogger(__name__)
-# By class, the most special first. Everything else is about what the person wants, and says what to do.
-_STATUS: tuple[tuple[type[FidelioError], HTTPStatus], ...] = (
-    (SessionNotFound, HTTPStatus.NOT_FOUND),
-    (RequestNotFound, HTTPStatus.NOT_FOUND),
-    (RequestClosed, HTTPStatus.CONFLICT),
-    (PersonNeeded, HTTPStatus.FORBIDDEN),
-    (BadQuery, HTTPStatus.BAD_REQUEST),
-    # A cursor of another list, or a value that nobody can store: both came from the browser.
-    (BadRecord, HTTPStatus.BAD_REQUEST),
-    (LedgerBusy, HTTPStatus.SERVICE_UNAVAILABLE),
-    (LedgerError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
 
 
 class PageServices:
     """What the handlers of pages work with. `project`: the directory in which new runs begin."""
 
     def __init__(self, application: Application, project: str) -> None:
+        """The API of the same server shares `actions` and `watcher`."""
         self.application, self.project = application, project
         self.sign_in = SignIn(application.keys(), ended=application.settings.home.ensure().ended_visits)
+        self.actions = PersonActions(application, project)
         self.watcher = Watcher(application.records)
         self.renderer = Renderer()
-        self._running: set[asyncio.Task[Any]] = set()
-
-    def keep_running(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something in the background of this server. What fails there is on record in its session."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._note_end)
-
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _LOG.warning("A run that was started on the page has failed: %s", error)
-
-    async def close(self) -> None:
-        """Stop what runs in the background. A workflow goes on when it is run again."""
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def records(self) -> Records:
         return await self.application.records()
@@ -209,7 +171,7 @@ class _Forbidden(FidelioError):
 
 
 def _describe_error(error: FidelioError) -> PageContent:
-    status = next((status for class_, status in _STATUS if isinstance(error, class_)), HTTPStatus.BAD_REQUEST)
+    status = find_status(error)
     if isinstance(error, _Forbidden):
         status = HTTPStatus.FORBIDDEN
     return PageContent("error.html", {"sentence": error.sentence, "remedy": str(error.remedy), "code": error.code}, status)

@@ -12,7 +12,7 @@ import msgspec
 from markupsafe import Markup
 
 from fidelio.app.records import Records
-from fidelio.app.runtime_reports import load_runtime_report
+from fidelio.app.runtime_reports import load_report
 from fidelio.clock import now_ms
 from fidelio.conductor.plan import RUN_STARTED
 from fidelio.definitions import TERMINAL_NAMES
@@ -275,20 +275,13 @@ async def _show_report(request: PageRequest) -> Result:
     if session.kind == "agent":
         raise UsageProblem(f"Session {session.id} follows no workflow.", remedy="Its page has everything that happened.")
     try:
-        verdict = await records.verify(session.id)
+        proven = await load_report(records, session)
     except ChainBroken as error:
         return PageContent("proof.html", {"session": session, "verdict": None, "broken": error})
-    values = {"session": session, "verdict": verdict}
+    values = {"session": session, "verdict": proven.verdict, "report": proven.report, "keys": proven.keys}
     if session.kind == "runtime":
-        keys = await records.signing_keys(session.id)
-        return PageContent(
-            "runtime_report.html", {**values, "report": await load_runtime_report(records, session), "keys": keys}
-        )
-    report = await records.report(session.id, verdict)
-    keys = await records.signing_keys(session.id, *(child.session for child in report.iter_children()))
-    return PageContent(
-        "report.html", {**values, "report": report, "keys": keys, "names": await _load_step_names(request, session)}
-    )
+        return PageContent("runtime_report.html", values)
+    return PageContent("report.html", {**values, "names": await _load_step_names(request, session)})
 
 
 async def _load_step_names(request: PageRequest, session: Session) -> dict[tuple[str, str], str]:

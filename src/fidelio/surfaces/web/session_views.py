@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from fidelio.app.erasure import DELETABLE
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.record.model import ACTIVE_STATES
+from fidelio.surfaces.views.records import describe_state
 from fidelio.surfaces.web.workflows import find_activity
 
 # The deepest level of the tree.
@@ -86,25 +87,7 @@ class SessionView(msgspec.Struct, frozen=True):
     @property
     def state(self) -> str:
         """The state for the colour: working, waiting, ended, failed or idle."""
-        return _STATES.get(self.session.status, "idle")
-
-
-_STATES: Mapping[str, str] = {
-    "active": "working",
-    "running": "working",
-    "starting": "working",
-    "queued": "working",
-    "rescheduling": "working",
-    "blocked": "waiting",
-    "waiting": "waiting",
-    "completed": "done",
-    "succeeded": "done",
-    "failed": "failed",
-    "lost": "failed",
-    "stopped": "ended",
-    "cancelled": "ended",
-    "terminated": "ended",
-}
+        return describe_state(self.session.status)
 
 
 def arrange_tree(sessions: Sequence[Session]) -> list[tuple[SessionView, int]]:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from fidelio.app.records import Records
+from fidelio.app.listing import load_whole_body
 from fidelio.engine.record import BY_ANSWER, BY_CHILD, BY_DEFINITION
 from fidelio.errors import ChainBroken, FidelioError
 from fidelio.ledger.model import Event, Session, SessionKind
@@ -19,7 +19,7 @@ from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
 from fidelio.surfaces.event_words import describe_usage
 from fidelio.surfaces.timeline import describe_event, fold_minor, list_entries
-from fidelio.surfaces.views import run_json
+from fidelio.surfaces.views.agents import run_json
 from fidelio.surfaces.web.charts import Plot, draw_usage, list_samples
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Result
 from fidelio.surfaces.web.questions import RequestView, view_request
@@ -97,7 +97,7 @@ async def _show_event(request: PageRequest) -> Result:
     values: dict[str, Any] = {"view": SessionView(session), "event": event, "entry": None, "body": {}, "texts": []}
     if event is None:
         return PageContent("event.html", values, HTTPStatus.NOT_FOUND)
-    body = await _load_whole_body(request, session, event)
+    body = await load_whole_body(request.services.application, session, event)
     texts = [(name, value[:MOST_TEXT]) for name, value in body.items() if isinstance(value, str) and _is_text(value)]
     rest = {name: value for name, value in body.items() if name not in dict(texts)}
     return PageContent("event.html", {**values, "entry": describe_event(event), "body": rest, "texts": texts})
@@ -106,20 +106,6 @@ async def _show_event(request: PageRequest) -> Result:
 def _is_text(value: str) -> bool:
     """Whether a value of a body is for reading, and not a name or a number."""
     return len(value) > 80 or "\n" in value
-
-
-async def _load_whole_body(request: PageRequest, session: Session, event: Event) -> dict[str, Any]:
-    """The body of an event with the texts that are stored apart from it."""
-    if event.redacted:
-        return {}
-    if session.kind == "runtime":
-        return await load_body((await request.services.application.runtime()).context, event)
-    records = await request.services.records()
-    return {name: await _load_reference(records, value) for name, value in event.body.items()}
-
-
-async def _load_reference(records: Records, value: Any) -> Any:
-    return await records.load_text(value) if isinstance(value, dict) and {"text", "size"} <= value.keys() else value
 
 
 async def _show_proof(request: PageRequest) -> Result:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fidelio.app.asking import question_url
 from fidelio.app.webhooks.deliveries import list_deliveries
 from fidelio.app.webhooks.sending import send_test
 from fidelio.app.webhooks.settings import MAX_SECRET, MAX_WEBHOOKS, MIN_SECRET, Webhooks, describe_address
 from fidelio.clock import now_ms
 from fidelio.errors import FidelioError, UsageProblem
-from fidelio.surfaces.web.access import question_url
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 
 MOST_DELIVERIES = 50

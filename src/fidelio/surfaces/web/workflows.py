@@ -17,17 +17,15 @@ from urllib.parse import quote
 import msgspec
 from markupsafe import Markup
 
-from fidelio.conductor.context import ignore_event
-from fidelio.conductor.plan import DEFAULT_WORKER, Plan
+from fidelio.conductor.plan import DEFAULT_WORKER
 from fidelio.definitions.drawing.graph import Graph, build_graph, find_target_node
 from fidelio.definitions.drawing.svg import NO_MARKS, draw_svg_for_page
 from fidelio.definitions.findings import Finding
 from fidelio.definitions.library import Library
 from fidelio.definitions.library.listing import WorkflowSummary
-from fidelio.definitions.lint import lint
+from fidelio.definitions.lint import count_findings, lint
 from fidelio.definitions.models import Workflow
 from fidelio.errors import FidelioError
-from fidelio.orchestrator.runs.context import require_directory, resolve_project
 from fidelio.surfaces.web.inputs import make_fields, read_inputs
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 
@@ -54,20 +52,9 @@ class LibraryEntry(msgspec.Struct, frozen=True):
 
 async def _list_workflows(request: PageRequest) -> Result:
     library = await request.services.application.library()
-    findings = await asyncio.to_thread(_find_all, library)
-    entries = [_count_findings(library, entry, findings) for entry in library.list()]
+    counts = await asyncio.to_thread(count_findings, library)
+    entries = [LibraryEntry(entry, counts[entry.id]["error"], counts[entry.id]["warning"]) for entry in library.list()]
     return PageContent("workflows.html", {"entries": entries, "untrusted": [str(root.path) for root in library.untrusted]})
-
-
-def _find_all(library: Library) -> tuple[Finding, ...]:
-    """All findings of lint; checking the bundled workflows takes 20 ms, so it is done again only after a change of a file."""
-    return library.remember("lint", lambda: lint(library))
-
-
-def _count_findings(library: Library, entry: WorkflowSummary, findings: Sequence[Finding]) -> LibraryEntry:
-    path = str(library.path(entry.id))
-    own = [each.severity for each in findings if each.file == path or each.file.startswith(f"{path}/")]
-    return LibraryEntry(entry, own.count("error"), own.count("warning"))
 
 
 async def _show_workflow(request: PageRequest) -> Result:
@@ -183,26 +170,18 @@ def _read_source(file: Path, directory: Path, findings: list[Finding]) -> Listed
 
 async def _run_workflow(request: PageRequest) -> Result:
     """Let agents carry out the workflow, with the inputs of the form. The run goes on in this server."""
-    await request.require_person()
+    person = await request.require_person()
     services, fields = request.services, request.fields
     workflow = (await services.application.library()).workflow(request.path("workflow"))
     inputs, problems = read_inputs(workflow, fields)
     if problems:
         return await _show_form(request, fields, problems)
-    plan = Plan(
-        workflow=workflow.id,
-        project=resolve_project(fields.get("project", "").strip() or services.project),
-        agent=fields.get("agent") or DEFAULT_WORKER,
-        inputs=inputs,
-    )
+    project, agent = fields.get("project", "").strip(), fields.get("agent", "")
     try:
-        require_directory(plan.project)
-        conductor = await services.application.conductor(ignore_event)
-        run = await conductor.find_or_start(plan, force_new=True)
+        session = await services.actions.run_workflow(workflow.id, inputs, agent=agent, project=project, by=person)
     except FidelioError as problem:
         return await _show_form(request, fields, {"": str(problem)})
-    services.keep_running(conductor.run(run.session))
-    return Redirect(f"/sessions/{run.session}?done=started")
+    return Redirect(f"/sessions/{session}?done=started")
 
 
 ROUTES = (

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -19,8 +18,9 @@ from fidelio.errors import FidelioError
 from fidelio.ids import new_id
 from fidelio.processes.caller import PERSON
 from fidelio.runtime.service import RuntimeService
-from fidelio.surfaces.http.application import SMALL_BODY, BodyBudget
+from fidelio.surfaces.http.limits import MAX_BODY, BodyReader, BodyTooLarge, ProgramLimits, RateLimit, TooManyBodies
 from fidelio.surfaces.http.plain import identify_client, read_agent_header
+from fidelio.surfaces.http.problems import locate_field
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
 from fidelio.surfaces.http.v1.events.hub import StreamHub
 from fidelio.surfaces.http.v1.ids import name_ids
@@ -28,7 +28,6 @@ from fidelio.surfaces.http.v1.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursors, m
 from fidelio.surfaces.http.v1.values import TimeRange, read_range
 
 T = TypeVar("T")
-MAX_BODY = 16 * 1024 * 1024
 MAX_UPLOADS = 4
 # The actor of what a holder of the key does, and the channel by which it arrives.
 API_ACTOR, API_CHANNEL, RELAYED = "api", "api", "relayed"
@@ -37,35 +36,14 @@ _KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _LOG = logging.getLogger(__name__)
 
 
-class RateLimit:
-    """A token bucket for the requests of a key. A server has a single key, so it has a single bucket.
-
-    It refills by the rate and holds what two seconds bring, so that a program may begin with many requests at once.
-    """
-
-    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._clock = per_second, clock
-        self._left, self._seen = 2.0 * per_second, clock()
-
-    def count(self) -> float:
-        """Count a request; 0, or the seconds until the next is accepted."""
-        now = self._clock()
-        self._left = min(2.0 * self._rate, self._left + (now - self._seen) * self._rate)
-        self._seen = now
-        if self._left < 1:
-            return (1 - self._left) / self._rate
-        self._left -= 1
-        return 0.0
-
-
 class ApiServices:
     """What the handlers of the API work with. `project`: the directory whose agents and sessions are served."""
 
-    def __init__(self, application: Application, project: str) -> None:
+    def __init__(self, application: Application, project: str, limits: ProgramLimits | None = None) -> None:
+        """`limits`: those of the server, which its other paths for programs share."""
         self.application, self.project = application, project
         self.cursors = Cursors(application.keys())
-        limits = application.settings.http
-        self.rate, self.bodies = RateLimit(limits.api_rate), BodyBudget(limits.body_megabytes * 1024 * 1024)
+        self.limits = limits or ProgramLimits.from_settings(application.settings.http)
         # Each upload that is stored takes memory.
         self.uploads = asyncio.Semaphore(MAX_UPLOADS)
         self.streams = StreamHub()
@@ -83,7 +61,7 @@ class ApiRequest:
 
     def __init__(self, raw: Request, services: ApiServices, request_id: str) -> None:
         self.raw, self.services, self.id = raw, services, request_id
-        self._reserved = 0
+        self._reader = BodyReader(raw.receive, services.limits.bodies)
 
     @property
     def project(self) -> str:
@@ -166,27 +144,16 @@ class ApiRequest:
 
     def release(self) -> None:
         """Release the memory of the body."""
-        self.services.bodies.release(self._reserved)
-        self._reserved = 0
+        self._reader.release()
 
     async def _read(self) -> bytes:
-        chunks, size = list[bytes](), 0
-        async for chunk in self.raw.stream():
-            size += len(chunk)
-            if size > MAX_BODY:
-                raise ApiProblem(f"The body has more than {MAX_BODY} bytes.", status=413, type_="request_too_large")
-            self._reserve(size - SMALL_BODY)
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-    def _reserve(self, size: int) -> None:
-        """Reserve memory for a large body from what all requests share. Raises 529 if there is not enough."""
-        if size <= self._reserved:
-            return
-        if not self.services.bodies.reserve(size - self._reserved):
+        try:
+            return await self._reader.read()
+        except BodyTooLarge:
+            raise ApiProblem(f"The body has more than {MAX_BODY} bytes.", status=413, type_="request_too_large") from None
+        except TooManyBodies:
             message = "Too many large requests are in progress. Send it again in a moment."
-            raise ApiProblem(message, status=529, type_="overloaded_error", headers={"retry-after": "5"})
-        self._reserved = size
+            raise ApiProblem(message, status=529, type_="overloaded_error", headers={"retry-after": "5"}) from None
 
 
 Handler = Callable[[ApiRequest], Awaitable[Any]]
@@ -206,7 +173,7 @@ def make_endpoint(route: ApiRoute, services: ApiServices) -> Callable[[Request],
         request = ApiRequest(raw, services, new_id("req_", 20))
         handler = route.handlers.get(raw.method)
         try:
-            _check_rate(services.rate)
+            _check_rate(services.limits.rate)
             if handler is None:
                 return _refuse_method(route, request)
             result = await handler(request)
@@ -241,6 +208,5 @@ def _refuse_method(route: ApiRoute, request: ApiRequest) -> Response:
 
 def _name_field(message: str) -> str:
     """The message of the decoder with the field first, as in `tools.0.name: Expected str`."""
-    text, _, where = message.partition(" - at `$")
-    field = where.rstrip("`").lstrip(".").replace("[", ".").replace("]", "")
-    return f"{field}: {text}" if field else text
+    found = locate_field(message)
+    return f"{found.field}: {found.detail}" if found.field else found.detail

@@ -40,7 +40,7 @@ from fidelio.surfaces.mcp.toolsets.orchestrator.replies import (
     render_sessions,
     started_json,
 )
-from fidelio.surfaces.views import answer_hint, blueprints_json, session_json, sessions_json, status_json
+from fidelio.surfaces.views.agents import answer_hint, blueprints_json, session_json, sessions_json, status_json
 from fidelio.toolkit import CallContext, Done, ToolHandlers
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fidelio.clock import format_iso
 from fidelio.errors import ExecutorFailure
 from fidelio.ledger.model import Event, Request
 from fidelio.orchestrator.record.model import AgentSession, Run, RunResult
-from fidelio.surfaces.views import requests_json, shorten_values
+from fidelio.surfaces.views.agents import requests_json, shorten_values
 from fidelio.toolkit import CallContext, Done
 
 NO_BLUEPRINTS, NO_SESSIONS = "No agent blueprints found", "No sessions found"

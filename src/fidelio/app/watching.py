@@ -1,8 +1,8 @@
-"""Live updates of the page: a watcher of the ledger in each process tells every open page that something has changed.
+"""Live updates: a watcher of the ledger in each process tells every open page and stream that something has changed.
 
-A message carries only the position of the newest event; the page then reads itself again. So a page that was away, also while
-the server was restarted, misses nothing and shows nothing twice: it asks for the present state. Nothing polls: the watcher
-sleeps until the ledger changes, however many pages are open.
+It tells only the position of the newest event; whoever follows it then reads what is new. So a page that was away, also while
+the server was restarted, misses nothing and shows nothing twice. Nothing polls: the watcher sleeps until the ledger changes,
+however many pages and streams are open.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from fidelio.app.records import Records
 from fidelio.retry import restart_on_failure
 
-# A comment keeps the connection open through proxies.
+# A sign of life keeps the connection open through proxies.
 KEEP_ALIVE_SECONDS = 25.0
 # A busy ledger commits hundreds of times a second; a person does not need a page that often.
 QUIET_SECONDS = 0.05
@@ -34,24 +34,25 @@ class Watcher:
 
     @property
     def has_room(self) -> bool:
-        """Whether another page can have a stream."""
+        """Whether another page or stream can follow."""
         return self._streams < MAX_STREAMS
 
     @property
     def streams(self) -> int:
-        """How many pages are open."""
+        """How many pages and streams are open."""
         return self._streams
 
-    async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Server-sent messages for a page, beginning at once if it shows an older state. Ends with the connection."""
+    async def follow(self, after: int) -> AsyncGenerator[int, None]:
+        """The newest position: at once if it is beyond `after`, then after changes. The same again is a sign of life.
+
+        Does not end by itself. Close it, or it counts as open until it is collected.
+        """
         self._streams += 1
         try:
             self._start()
-            yield b"retry: 500\n\n"
             while True:
-                position = await self._wait(after)
-                yield b": still here\n\n" if position == after else _render(position)
-                after = position
+                after = await self._wait(after)
+                yield after
         finally:
             self._streams -= 1
             if not self._streams:
@@ -68,7 +69,7 @@ class Watcher:
     def _start(self) -> None:
         if self._task is None or self._task.done():
             # A ledger that is busy for a moment must not leave every open page at its present state. `_stop` cancels it.
-            work = restart_on_failure(self._watch, name="Watching the ledger for open pages", until=asyncio.Event())
+            work = restart_on_failure(self._watch, name="Watching the ledger for open pages and streams", until=asyncio.Event())
             self._task = asyncio.create_task(work)
 
     def _stop(self) -> None:
@@ -86,7 +87,3 @@ class Watcher:
             # The first commit after a pause is shown at once; those that follow it closely are shown together.
             await asyncio.sleep(QUIET_SECONDS)
             position = await records.wait(after=position, timeout=WAIT_SECONDS)
-
-
-def _render(position: int) -> bytes:
-    return f"id: {position}\nevent: changed\ndata: {position}\n\n".encode()

@@ -1,13 +1,10 @@
-"""JSON of agent sessions, runs, requests and blueprints, shared by the surfaces.
-
-Shared so that the command line, the tools and the web page have the same keys. Translation only: no rules, no I/O.
-"""
+"""JSON of agent sessions, their runs and open requests, and of blueprints. Translation only: no rules, no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +16,6 @@ from fidelio.orchestrator.blueprints.catalogue import BlueprintListing
 from fidelio.orchestrator.blueprints.model import effective_mode
 from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.toolkit import Render
-
-if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
 
 # Replies fill a model's context, so a value of an event body is cut to this length; the ledger has the rest.
 VALUE_CHARACTERS = 1_000
@@ -121,18 +115,6 @@ def _request_json(request: Request) -> dict[str, Any]:
         "text": request.question,
         "options": list(request.options),
         "detail": shorten_values(request.detail),
-    }
-
-
-def key_json(key: PersonKey) -> dict[str, Any]:
-    """The key of a person, and how it was registered."""
-    about = {"name": key.name, "fingerprint": key.fingerprint, "state": key.state, "host": key.host, "by": key.by}
-    times = {"since": format_iso(key.time), "confirmed": format_iso(key.confirmed_at) if key.confirmed_at else None}
-    return {
-        **about,
-        "confirmed_with": key.confirmed_with,
-        **times,
-        "removed": format_iso(key.removed_at) if key.removed_at else None,
     }
 
 

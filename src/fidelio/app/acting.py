@@ -1,0 +1,150 @@
+"""What a person does with runs, agents and sessions: starts them, writes to them, stops and deletes them.
+
+The web page and the API call this, so that both do the same. Who the person is, and that it is one, they find out first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from fidelio.app.application import Application
+from fidelio.conductor.context import ignore_event
+from fidelio.conductor.plan import DEFAULT_WORKER, Plan
+from fidelio.definitions.models import Workflow
+from fidelio.engine.variables import check_variables, find_missing_required
+from fidelio.errors import UsageProblem
+from fidelio.ids import new_id
+from fidelio.ledger.model import Session
+from fidelio.orchestrator.record.model import StartAgent
+from fidelio.orchestrator.runs.context import require_directory, resolve_project
+from fidelio.runtime.agents.files import DEFAULT, resolve_agent
+from fidelio.runtime.service import NewAgentSession
+
+LONGEST_MESSAGE = 100_000
+# What a stop has done: to the run of an agent, to the turn of an agent of the runtime, to the run of a workflow.
+Stopped = Literal["stopped", "interrupted", "ended"]
+_LOG = logging.getLogger(__name__)
+
+
+class DeletedSessions(msgspec.Struct, frozen=True):
+    """The sessions that a deletion has erased, and the worktrees that stay because they hold changes."""
+
+    deleted: tuple[str, ...]
+    retained_worktrees: tuple[str, ...]
+
+
+class PersonActions:
+    """Carries out what a person wants. `by` is the person, `channel` how it came, `project` where new sessions begin."""
+
+    def __init__(self, application: Application, project: str) -> None:
+        self._application, self._project = application, project
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def run_workflow(
+        self, workflow: str, inputs: Mapping[str, Any], *, agent: str = "", project: str = "", by: str
+    ) -> str:
+        """Let agents carry out a workflow, and return the session of the run. The run goes on in this process."""
+        plan = Plan(
+            workflow=workflow,
+            project=resolve_project(project or self._project),
+            agent=agent or DEFAULT_WORKER,
+            inputs=inputs,
+            inputs_by=by,
+        )
+        require_directory(plan.project)
+        conductor = await self._application.conductor(ignore_event)
+        run = await conductor.find_or_start(plan, force_new=True)
+        self._keep_running(conductor.run(run.session))
+        return run.session
+
+    async def start_agent(self, blueprint: str, message: str, *, name: str = "", project: str = "") -> str:
+        """Start an agent of a blueprint, by default with a name of its own, and return its session."""
+        wanted = StartAgent(
+            name=name or new_id("agent-", 8), prompt=message, blueprint=blueprint or None, project=project or self._project
+        )
+        return (await (await self._application.agents()).start(wanted)).id
+
+    async def start_runtime_agent(self, agent: str, message: str, *, by: str, channel: str) -> str:
+        """Start a session of an agent of the runtime with a first message, and return it."""
+        service = await self._application.runtime()
+        defined = await resolve_agent(service.context, self._project, agent or DEFAULT)
+        session = await service.start_session(
+            NewAgentSession(project=self._project, agent=defined.name, version=defined.version)
+        )
+        await self._say(session, message, by=by, channel=channel)
+        return session
+
+    async def send(self, session: Session, message: str, *, by: str, channel: str) -> None:
+        """Send a message to an agent, which reads it after its run if it is at work."""
+        if session.kind == "runtime":
+            await self._say(session.id, message, by=by, channel=channel)
+        else:
+            service = await self._application.agents()
+            await service.send(_require_name(session), message, _find_project(session), by=by)
+
+    async def resume(self, session: Session, message: str, *, by: str) -> None:
+        """Go on in the conversation of an agent whose run has ended."""
+        service = await self._application.agents()
+        await service.resume(_require_name(session), message, _find_project(session), by=by)
+
+    async def stop(self, session: Session, *, by: str, channel: str, reason: str) -> Stopped:
+        """Stop what a session does: a run of an agent, a turn of an agent of the runtime, a whole run of a workflow."""
+        if session.kind == "agent":
+            service = await self._application.agents()
+            await service.stop(_require_name(session), _find_project(session), by=by)
+            return "stopped"
+        if session.kind == "runtime":
+            runtime = await self._application.runtime()
+            await runtime.send(session.id, [{"type": "user.interrupt"}], by=by, channel=channel)
+            return "interrupted"
+        await self._application.end_session(session.id, by=by, reason=reason)
+        return "ended"
+
+    async def delete(self, session: Session, *, by: str, reason: str) -> DeletedSessions:
+        """Delete a session and those that it has started. Raises if any of them works or waits."""
+        planned = await (await self._application.records()).plan_deletion(session)
+        retained = await self._application.delete_sessions(planned, by=by, reason=reason)
+        return DeletedSessions(tuple(each.id for each in planned), retained)
+
+    async def close(self) -> None:
+        """Stop the runs that go on in this process. A workflow goes on when it is run again."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _say(self, session: str, message: str, *, by: str, channel: str) -> None:
+        service = await self._application.runtime()
+        await service.send(session, [{"type": "user.message", "content": message}], by=by, channel=channel)
+
+    def _keep_running(self, work: Coroutine[Any, Any, Any]) -> None:
+        """What fails in a run is on record in its session."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.warning("A run that a person has started here has failed: %s", error)
+
+
+def find_input_problems(workflow: Workflow, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with the inputs of a new run, by the names of variables, and which required ones are missing."""
+    problems = {name: found.sentence for name, value in inputs.items() for found in check_variables(workflow, {name: value})}
+    missing = (name for name in find_missing_required(workflow, inputs) if name not in problems)
+    return {**problems, **dict.fromkeys(missing, "The workflow cannot begin without it.")}
+
+
+def _require_name(session: Session) -> str:
+    if session.name is None:
+        raise UsageProblem(f"Session {session.id} was deleted.", remedy="Start another.")
+    return session.name
+
+
+def _find_project(session: Session) -> str | None:
+    return session.record.get("project") or None
