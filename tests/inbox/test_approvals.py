@@ -24,8 +24,8 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
         yield opened
 
 
-async def ask(ledger: Ledger) -> str:
-    request = open_request(APPROVAL, "digest", "May it run?", OPTIONS, {}, expires_at=EXPIRES)
+async def ask(ledger: Ledger, kind: str = APPROVAL, detail: dict[str, str] | None = None) -> str:
+    request = open_request(kind, "digest", "May it run?", OPTIONS, detail or {}, expires_at=EXPIRES)
     asked = NewEvent(type="approval.requested", body={"request": request.id})
     await ledger.commit(Change(session=SESSION, create=NewSession(kind="runtime"), events=(asked,), requests=(request,)))
     return request.id
@@ -71,3 +71,30 @@ async def test_expiry_is_recorded_as_the_timer(ledger: Ledger) -> None:
     found = await ledger.request(request)
 
     assert (found.state, found.channel, found.assurance) == ("expired", "timer", "timer")
+
+
+@proves("inbox.api-unseen")
+@pytest.mark.parametrize(("kind", "detail"), [(APPROVAL, {}), ("checkpoint", {"answered_by": "person"})])
+async def test_a_program_that_cannot_be_looked_at_does_not_answer_for_a_person(
+    ledger: Ledger, kind: str, detail: dict[str, str]
+) -> None:
+    request = await ask(ledger, kind, detail)
+
+    with pytest.raises(PersonNeeded, match=f"answer {request}"):
+        await Inbox(ledger).answer(request, "allow", by="person:a", channel="api", is_seen=False)
+
+    assert (await ledger.request(request)).state == "open"
+
+
+@proves("inbox.api-unseen")
+@pytest.mark.parametrize(("is_seen", "assurance"), [(True, "local"), (False, "relayed")])
+async def test_the_assurance_of_an_answer_over_the_api_depends_on_whether_its_program_was_seen(
+    ledger: Ledger, is_seen: bool, assurance: str
+) -> None:
+    request = await ask(ledger, "question", {})
+
+    answered = await Inbox(ledger).answer(request, "allow", by="person:a", channel="api", is_seen=is_seen)
+
+    (event,) = [each for each in await ledger.events(SESSION) if each.type == "request.answered"]
+    assert (answered.request.channel, answered.request.assurance) == ("api", assurance)
+    assert event.body["assurance"] == assurance

@@ -233,7 +233,7 @@ async def _find_problem(ledger: Ledger, event: Event, keys: Mapping[str, PersonK
     body, proof = event.body, event.body.get("proof")
     request, option = await ledger.request(body["request"]), body.get("option", "")
     if proof is None and body.get("assurance") != PROVEN:
-        is_demanded = needs_signature(request, option, body.get("channel", ""))
+        is_demanded = needs_signature(request, option, body.get("channel", ""), body.get("assurance", ""))
         return "the answer has to be signed with a registered key, and it is not signed" if is_demanded else ""
     if not isinstance(proof, dict) or (key := keys.get(str(proof.get("key")))) is None:
         return "the answer is called proven, but it has no signature with a known key"

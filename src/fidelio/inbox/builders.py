@@ -36,9 +36,9 @@ _ASSURANCE = {
 }
 
 
-def assurance_of(channel: str) -> str:
-    """The assurance of answers over a channel."""
-    return _ASSURANCE[channel]
+def assurance_of(channel: str, *, is_seen: bool = True) -> str:
+    """The assurance of answers over a channel. Over the API it is `local` only if the sender `is_seen` to be no agent."""
+    return _ASSURANCE[channel] if is_seen or channel != "api" else "relayed"
 
 
 def open_request(
@@ -75,12 +75,15 @@ def demand_proof(detail: Json, *, refusals: Collection[str] = ()) -> dict[str, A
     return {**detail, "answered_by": PROVEN, "unsigned_options": list(refusals)}
 
 
-def needs_signature(request: Request, option: str, channel: str) -> bool:
-    """Whether an answer over a channel counts only with a signature."""
+def needs_signature(request: Request, option: str, channel: str, assurance: str = "") -> bool:
+    """Whether an answer over a channel counts only with a signature. `assurance`: that of the answer, if it may be weaker."""
     detail = request.detail
     if detail.get("answered_by") != PROVEN:
         return False
-    return option not in detail.get("unsigned_options", ()) or _ASSURANCE.get(channel) not in _UNSIGNED
+    return (
+        option not in detail.get("unsigned_options", ())
+        or not {_ASSURANCE.get(channel), assurance or _ASSURANCE.get(channel)} <= _UNSIGNED
+    )
 
 
 def expire_request(request: str) -> ClosedRequest:
@@ -88,10 +91,9 @@ def expire_request(request: str) -> ClosedRequest:
     return CloseRequest(id=request, state="expired", by="timer", channel="timer", assurance=assurance_of("timer"))
 
 
-def answer_request(request: str, answer: Json, *, by: str, channel: str, is_proven: bool = False) -> ClosedRequest:
-    """Close a request with an answer that came over a channel. `is_proven`: its signature was checked."""
-    assurance = PROVEN if is_proven else assurance_of(channel)
-    return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance)
+def answer_request(request: str, answer: Json, *, by: str, channel: str, assurance: str = "") -> ClosedRequest:
+    """Close a request with an answer that came over a channel, by default with the assurance of that channel."""
+    return CloseRequest(id=request, answer=answer, by=by, channel=channel, assurance=assurance or assurance_of(channel))
 
 
 def dismiss_request(request: str, *, by: str, channel: str = "", answer: Json | None = None) -> ClosedRequest:

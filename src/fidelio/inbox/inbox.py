@@ -47,6 +47,17 @@ class PreparedAnswer(msgspec.Struct, frozen=True):
     jobs: tuple[NewJob, ...] = ()
 
 
+class _AnswerDraft(msgspec.Struct, frozen=True):
+    """An answer before it is checked. `assurance`: how sure it is who gave it, without a proof."""
+
+    option: str
+    text: str
+    by: str
+    channel: str
+    assurance: str
+    proof: Json | None = None
+
+
 class Inbox:
     """Lists, answers and follows requests."""
 
@@ -92,17 +103,20 @@ class Inbox:
         channel: str,
         events: tuple[NewEvent, ...] = (),
         proof: Json | None = None,
+        is_seen: bool = True,
     ) -> AnsweredRequest:
         """Answer a request: with an option and an optional comment, or with a text if the request has no options.
 
         Repeating the same answer succeeds; a different answer is refused. `events` are appended together with the answer.
-        `proof` is a signature over this answer; a request that demands one takes no answer without.
+        `proof` is a signature over this answer; a request that demands one takes no answer without. `is_seen`: the program
+        that sent the answer was looked at and is no agent; else an answer over the API counts as relayed.
         """
         found = await self._ledger.request(request)
         if found.state != "open":
             await self._choose(found, option)
             return _confirm_repeated(found, option, text)
-        prepared = await self._prepare(found, option, text, by, channel, proof)
+        draft = _AnswerDraft(option, text, by, channel, assurance_of(channel, is_seen=is_seen), proof)
+        prepared = await self._prepare(found, draft)
         change = Change(session=found.session, events=(prepared.event, *events), requests=(prepared.close,), jobs=prepared.jobs)
         try:
             (done,) = await self._ledger.commit(change)
@@ -116,7 +130,7 @@ class Inbox:
         found = await self._ledger.request(request)
         if found.state != "open":
             raise RequestClosed(found.id, found.state)
-        return await self._prepare(found, option, text, by, channel)
+        return await self._prepare(found, _AnswerDraft(option, text, by, channel, assurance_of(channel)))
 
     async def wait_until_closed(self, request: str) -> Request:
         """Wait until the request is no longer open; any process may close it."""
@@ -140,11 +154,11 @@ class Inbox:
                     yield request
             position = await self._ledger.wait(after=position, timeout=WAIT_SECONDS)
 
-    async def _prove(self, request: Request, option: str, text: str, channel: str, proof: Json | None) -> Json | None:
+    async def _prove(self, request: Request, draft: _AnswerDraft) -> Json | None:
         """The checked proof of an answer; None without a proof, if none is demanded."""
-        if proof is not None and self._check_proof is not None:
-            return await self._check_proof(request, option, text, proof)
-        if needs_signature(request, option, channel):
+        if draft.proof is not None and self._check_proof is not None:
+            return await self._check_proof(request, draft.option, draft.text, draft.proof)
+        if needs_signature(request, draft.option, draft.channel, draft.assurance):
             refusals = ", ".join(request.detail.get("unsigned_options", ()))
             without = f" A person may choose {refusals} without a key." if refusals else ""
             raise PersonNeeded(
@@ -158,52 +172,54 @@ class Inbox:
         if request.expires_at is not None and self._clock() >= request.expires_at:
             raise RequestClosed(request.id, "expired")
 
-    async def _prepare(
-        self, request: Request, option: str, text: str, by: str, channel: str, proof: Json | None = None
-    ) -> PreparedAnswer:
-        chosen = await self._choose(request, option)
+    async def _prepare(self, request: Request, draft: _AnswerDraft) -> PreparedAnswer:
+        chosen = await self._choose(request, draft.option)
         self._check_time(request)
-        _check_person(request, channel)
-        _check_text(request, option, text)
-        proven = await self._prove(request, option, text, channel, proof)
-        return self._build_answer(request, chosen, text, by, channel, proven)
+        _check_person(request, draft)
+        _check_text(request, draft.option, draft.text)
+        return self._build_answer(request, chosen, draft, await self._prove(request, draft))
 
     async def _choose(self, request: Request, option: str) -> Json:
         # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
         await check_request(self._ledger, request)
         return _find_option(request, option) if request.options else _NO_OPTION
 
-    def _build_answer(
-        self, request: Request, option: Json, text: str, by: str, channel: str, proof: Json | None
-    ) -> PreparedAnswer:
-        answer = {"option": option["id"], **({"text": text} if text else {})}
+    def _build_answer(self, request: Request, option: Json, draft: _AnswerDraft, proof: Json | None) -> PreparedAnswer:
+        answer = {"option": option["id"], **({"text": draft.text} if draft.text else {})}
+        assurance = draft.assurance if proof is None else PROVEN
         body = {
             "request": request.id,
             "key": request.key,
             **answer,
             "effect": option.get("effect") or {},
-            "by": by,
-            "channel": channel,
-            "assurance": PROVEN if proof is not None else assurance_of(channel),
+            "by": draft.by,
+            "channel": draft.channel,
+            "assurance": assurance,
             "after_ms": max(0, self._clock() - request.opened_at),
             **({"proof": proof} if proof is not None else {}),
         }
-        close = answer_request(request.id, answer, by=by, channel=channel, is_proven=proof is not None)
+        close = answer_request(request.id, answer, by=draft.by, channel=draft.channel, assurance=assurance)
         # A session that sleeps until the answer is woken by a job, in the same transaction.
         kind = request.detail.get("job")
         jobs = (NewJob(kind=kind, session=request.session, key="wake"),) if kind else ()
-        return PreparedAnswer(NewEvent(type="request.answered", body=body, actor=by), close, jobs)
+        return PreparedAnswer(NewEvent(type="request.answered", body=body, actor=draft.by), close, jobs)
 
 
-def _check_person(request: Request, channel: str) -> None:
-    """Refuse an answer that a model relays, where only a person's counts. Checkpoints have rules of their own."""
-    if request.kind == APPROVAL and assurance_of(channel) in ("relayed", "timer"):
+def _check_person(request: Request, draft: _AnswerDraft) -> None:
+    """Refuse an answer that a model relays, where only a person's counts. Checkpoints have rules of their own for tools."""
+    if request.kind == APPROVAL and draft.assurance in ("relayed", "timer"):
         raise PersonNeeded(
             f"Request {request.id} asks whether a tool may run. Only a person may answer it.",
             remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
             request=request.id,
         )
-    if request.kind == APPROVAL and channel == "elicited" and len(request.question) > LONGEST_IN_FORM:
+    if draft.channel == "api" and draft.assurance == "relayed" and request.detail.get("answered_by") == "person":
+        raise PersonNeeded(
+            f"Request {request.id} is answered by a person, and the program that sent this answer could not be looked at.",
+            remedy=Hint("A person answers with ", Command("answer", request.id), ", or on the web page."),
+            request=request.id,
+        )
+    if request.kind == APPROVAL and draft.channel == "elicited" and len(request.question) > LONGEST_IN_FORM:
         raise PersonNeeded(
             f"Request {request.id} is too long to be shown as a whole in a form, so it is not answered there.",
             remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
