@@ -91,6 +91,7 @@ class Application:
         self._ledger: Ledger | None = None
         self._workflows: WorkflowService | None = None
         self._agents: AgentService | None = None
+        self._hosts_agents = False
         self._blueprints: BlueprintCatalogue | None = None
         self._sandboxes: SandboxClient | None = None
         self._runtime: RuntimeService | None = None
@@ -136,7 +137,7 @@ class Application:
         When the application is closed while runs are active, a background process takes them over; if `attended`, scripts too.
         """
         async with self._open_lock:
-            if self._agents is None:
+            if self._agents is None or (host and not self._hosts_agents):
                 with self._reporting_failure():
                     self._agents = await self._open_agents(host=host, attended=attended)
             return self._agents
@@ -154,9 +155,8 @@ class Application:
         from fidelio.app.agents import has_active_runs, open_agents  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
         async with self._open_lock:
-            return await has_active_runs(
-                open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources).context
-            )
+            service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
+            return await has_active_runs(service.context)
 
     async def work_until_idle(self, seconds: float) -> None:
         """Run agents and host sandboxes in this process until nothing was left to do for `seconds`."""
@@ -165,8 +165,7 @@ class Application:
 
         async with self._open_lock:
             service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
-        runtime = await self.runtime()
-        companion = partial(combine, self._open_sandbox_host, partial(host_runtime, runtime))
+        companion = partial(combine, self._open_sandbox_host, partial(host_runtime, await self.runtime()))
         wakes = partial(has_queued_wakes, service.context.ledger)
         await work_until_idle(service.context, seconds, companion, wakes)
 
@@ -265,8 +264,8 @@ class Application:
     async def ending_sessions(self, agent: str, workflow: str, *, reason: str) -> AsyncIterator[None]:
         """End what the scripted `agent` starts in the block and leaves unfinished, and before it what a killed process left.
 
-        At any moment of the block the process can be stopped, also while a session starts whose id nobody knows yet. If another
-        process is in such a block of this agent, its sessions are not touched, and the next block ends those of this one.
+        The process can be stopped at any moment, also while a session starts whose id nobody knows yet. While another process
+        is in such a block of this agent, its sessions are not touched, and the next block ends those of this one.
         """
         lock = FileLock(self.settings.home.ensure().lock_path(agent))
         is_alone = lock.acquire()
@@ -344,9 +343,10 @@ class Application:
     async def _open_agents(self, *, host: bool, attended: bool) -> AgentService:
         from fidelio.app.agents import host_agents, open_agents, spawn_worker_if_needed  # noqa: PLC0415  # brings the orchestrator, 40 ms
 
-        service = open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
+        service = self._agents or open_agents(self.settings, await self._open_ledger(), self.runtime, self._resources)
         if host:
             await self._resources.enter_async_context(host_agents(service.context, self.settings, attended=attended))
+            self._hosts_agents = True
         else:
             self._resources.push_async_callback(spawn_worker_if_needed, service.context, self.settings)
         return service

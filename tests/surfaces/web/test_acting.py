@@ -10,10 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from fidelio.app.application import Application
+from fidelio.app.application import Application, open_bundled
 from fidelio.definitions.models import Workflow
 from fidelio.ledger.model import Session
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.orchestrator.record.model import StartAgent
 from fidelio.settings import load_settings
 from fidelio.surfaces.web.inputs import find_known_values, make_fields, read_inputs
 from fidelio.surfaces.web.session_views import SessionView
@@ -61,6 +62,22 @@ async def test_an_agent_of_a_blueprint_is_started_on_the_page(site: Site) -> Non
     assert "succeeded" in page
     # The task and what the agent said are in the time line, as the agent host stores them.
     assert page.count("Say hello.") >= 2
+
+
+@proves("web.agents")
+async def test_an_agent_works_although_the_page_of_another_was_shown_first(site: Site) -> None:
+    async with open_bundled(site.application.settings) as earlier:
+        service = await earlier.agents(host=False)
+        stopped = await service.start(StartAgent(name="before", prompt="Say hello.", blueprint="echo"))
+        await service.stop(stopped.id)
+
+    async with site.visit() as client:
+        # Showing it opens the agents without hosting them.
+        page = (await client.get(f"/sessions/{stopped.id}")).text
+        shown = await post(client, "/agents", kind="blueprint", agent="echo", name="after", message="Say hello.")
+        await wait_for(site, shown.url.path.rpartition("/")[2], "run.succeeded")
+
+    assert "stopped" in page
 
 
 @proves("web.agents")
