@@ -29,6 +29,8 @@ import click
 import msgspec
 
 import fidelio
+from fidelio.surfaces.http.api.application import OPERATIONS
+from fidelio.surfaces.http.api.document import build_document
 from scripts import generate_cli_docs, generate_lint_docs, generate_schemas
 from tests.compatibility import source_text
 from tests.compatibility.program import Json, Program
@@ -87,6 +89,7 @@ def collect(directory: Path) -> dict[str, Json]:
     return {
         "commands": commands(),
         "errors": errors(),
+        "api": api(),
         "tools": {name: tools(program, *arguments) for name, arguments in DIALECTS.items()},
         "sqlite": sqlite(program),
         "structs": {label: schema_paths(_struct_schema(path)) for label, path in STRUCTS.items()},
@@ -146,6 +149,30 @@ def _subclasses(base: Any) -> Iterator[Any]:
     for derived in base.__subclasses__():
         if derived.__module__.startswith("fidelio."):
             yield from _subclasses(derived)
+
+
+def api() -> Json:
+    """The operations of the API for scripts: where they are, their parameters, and the keys of bodies, results and problems."""
+    document = build_document(OPERATIONS)
+    described = {
+        inner["operationId"]: {
+            "address": f"{method.upper()} {path}",
+            "parameters": sorted(each["name"] for each in inner["parameters"]),
+            "body": _content_paths(inner.get("requestBody", {}), document),
+            "result": [
+                line for status in ("200", "201") for line in _content_paths(inner["responses"].get(status, {}), document)
+            ],
+        }
+        for path, methods in document["paths"].items()
+        for method, inner in methods.items()
+    }
+    problem = sorted(set(_schema_paths(document["components"]["schemas"]["ProblemDetails"], document, "", ())))
+    return {"operations": described, "problem": problem, "problems": sorted(document["x-problems"])}
+
+
+def _content_paths(part: Json, document: Json) -> list[str]:
+    schemas = [content["schema"] for content in part.get("content", {}).values()]
+    return sorted({line for schema in schemas for line in _schema_paths(schema, document, "", ())})
 
 
 def tools(program: Program, *arguments: str) -> Json:

@@ -16,7 +16,7 @@ from tests.ledger.postgres.server import HOW_TO_INSTALL
 from tests.support import proves
 from tests.support.parts import require_part
 
-PARTS = ("commands", "errors", "tools", "sqlite", "structs", "definitions", "source")
+PARTS = ("commands", "errors", "api", "tools", "sqlite", "structs", "definitions", "source")
 HOW_TO_ADD = "If the additions are meant, run `python -m tests.compatibility.collect --write` and commit the snapshot."
 HOW_TO_KEEP = "Stored and public names are never renamed: put these back. tests/compatibility/collect.py says more."
 

@@ -41,6 +41,7 @@ __all__ = [
     "Records",
     "RedactionPlan",
     "SqliteVersion",
+    "check_status",
     "describe_ledger",
     "describe_store",
     "record_type",
@@ -50,6 +51,12 @@ __all__ = [
 _CANDIDATES = 10
 # Newest sessions among which `last` looks for one that nobody has started.
 _NEWEST = 200
+_STATUSES = {
+    "workflow": ("active", "blocked", "completed", "cancelled"),
+    "agent": ("queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"),
+    "runtime": ("idle", "running", "rescheduling", "terminated"),
+}
+_DELETED = "deleted"
 # Namespaces of the sessions that keep what others share; those of a project begin with `runtime:`.
 STORE_NAMESPACES = "runtime-"
 _STORES, _OBJECTS = "runtime-store:", "runtime-object:"
@@ -273,6 +280,16 @@ class Records:
             if child.workflow:
                 child.mismatches = list((await self.verify(child.session)).problems)
         return report
+
+
+def check_status(kind: str | None, status: str | None) -> None:
+    """Refuse a status that no session of the kind can have: an empty list would hide that it is misspelt."""
+    known = [name for each, names in _STATUSES.items() if kind in (None, each) for name in names]
+    if status is not None and status not in (*known, _DELETED):
+        what = f"of a session of kind {kind}" if kind else "of a session"
+        raise UsageProblem(
+            f"{status!r:.80} is not a status {what}.", remedy=f"Use one of: {', '.join((*dict.fromkeys(known), _DELETED))}."
+        )
 
 
 def _remove_files(directory: Path) -> None:

@@ -41,6 +41,8 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     wants_json_reply,
 )
+from fidelio.surfaces.http.api.application import create_json_routes
+from fidelio.surfaces.http.api.operations import JsonServices
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
@@ -123,7 +125,8 @@ def run_server(
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
             project, limits = str(current_directory()), ProgramLimits.from_settings(settings.http)
             services = PageServices(application, project)
-            routes = create_routes(ApiServices(application, project, limits))
+            shared = JsonServices(application, project, actions=services.actions, watcher=services.watcher, limits=limits)
+            routes = [*create_routes(ApiServices(application, project, limits)), *create_json_routes(shared)]
             try:
                 async with send_webhooks(application, partial(notification_json, settings)):
                     await _serve(settings, tools, address, token, welcome, routes=routes, pages=create_pages(services))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -48,9 +48,9 @@ from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW, describe_next_page
 from fidelio.surfaces.event_words import format_age
 from fidelio.surfaces.text import MAX_LINES
-from fidelio.surfaces.views.requests import InboxEntry, list_variables, notification_json, view_entry
+from fidelio.surfaces.views.requests import InboxEntry, RequestKind, list_variables, notification_json, view_entry
 
-KINDS = click.Choice(["checkpoint", "question", "permission", "tool_approval", "custom_tool"])
+KINDS = click.Choice(get_args(RequestKind))
 _HOOK_SECONDS = 30.0
 
 

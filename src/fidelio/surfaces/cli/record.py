@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fidelio.app.records import ChainVerdict, Records
+from fidelio.app.records import ChainVerdict, Records, check_status
 from fidelio.clock import format_local
 from fidelio.errors import ChainBroken, Command, Hint, UsageProblem
 from fidelio.inbox import require_person
@@ -49,12 +49,6 @@ __all__ = ["events_command", "redact_command", "search_command", "sessions_comma
 KINDS = click.Choice(["workflow", "agent", "runtime"])
 # Columns from which lists show all that they have, and the columns that are left at least for what happened.
 _WIDE, _SHORTEST = 100, 20
-_STATUSES = {
-    "workflow": ("active", "blocked", "completed", "cancelled"),
-    "agent": ("queued", "starting", "running", "waiting", "succeeded", "failed", "stopped", "lost"),
-    "runtime": ("idle", "running", "rescheduling", "terminated"),
-}
-_DELETED = "deleted"
 _COLUMNS = ["id", "kind", "about", "status", "events", "changed"]
 
 
@@ -100,20 +94,10 @@ def sessions_command(
     return _list_sessions(cli, as_json=as_json, **options)
 
 
-def _check_status(kind: str | None, status: str | None) -> None:
-    """Refuse a status that no session of the kind can have: an empty list would hide that it is misspelt."""
-    known = [name for each, names in _STATUSES.items() if kind in (None, each) for name in names]
-    if status is not None and status not in (*known, _DELETED):
-        what = f"of a session of kind {kind}" if kind else "of a session"
-        raise UsageProblem(
-            f"{status!r:.80} is not a status {what}.", remedy=f"Use one of: {', '.join((*dict.fromkeys(known), _DELETED))}."
-        )
-
-
 async def _list_sessions(
     cli: CliContext, *, kind: Any, status: str | None, stores: bool, limit: int, after: str | None, as_json: bool
 ) -> None:
-    _check_status(kind, status)
+    check_status(kind, status)
     async with cli.records() as records:
         page = await records.sessions(kind=kind, status=status, cursor=after, limit=limit, stores=stores)
     if as_json:

@@ -19,12 +19,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ids import new_id
+from fidelio.surfaces.http.problems import make_problem
 
 MAX_ADDRESS_LENGTH = 300
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-# Clients of the API read errors in a shape of their own.
-API_PREFIX = "/v1/"
+# Clients of these paths read errors in a shape of their own each.
+API_PREFIX, JSON_PREFIX = "/v1/", "/api/"
 # Clients look for an authorization server here. There is none, and only 404 makes them use the token that they have.
 _WELL_KNOWN = "/.well-known/"
 # Paths of programs, which send the token; all others are pages.
@@ -76,6 +77,14 @@ def _shape_for_api(refusal: _Refusal) -> Response:
     return JSONResponse(body, status_code=refusal.status_code, headers=headers)
 
 
+_PROBLEM_CODES = {401: "api.token", 403: "api.origin", 421: "api.host"}
+
+
+def _shape_as_problem(refusal: _Refusal) -> Response:
+    code = _PROBLEM_CODES.get(refusal.status_code, "api.refused")
+    return make_problem(refusal.status_code, code, refusal.sentence, headers=refusal.extra)
+
+
 class Guard:
     """Middleware. `open_paths` need no token, for health checks.
 
@@ -103,6 +112,8 @@ class Guard:
         refusal: Response | None = self._check_request(scope) if scope["type"] != "lifespan" else None
         if isinstance(refusal, _Refusal) and scope["path"].startswith(API_PREFIX):
             refusal = _shape_for_api(refusal)
+        elif isinstance(refusal, _Refusal) and _is_json(scope["path"]):
+            refusal = _shape_as_problem(refusal)
         app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
         if self._pages is not None and self._is_page(scope):
             app = self._pages
@@ -111,7 +122,8 @@ class Guard:
     def _is_page(self, scope: Scope) -> bool:
         """Whether a request is for the web page, not for a program."""
         is_http = self._pages is not None and scope["type"] == "http"
-        return is_http and scope["path"] not in self._open_paths and not scope["path"].startswith(_FOR_PROGRAMS)
+        is_open, path = scope["path"] in self._open_paths, scope["path"]
+        return is_http and not is_open and not path.startswith(_FOR_PROGRAMS) and not _is_json(path)
 
     def _check_request(self, scope: Scope) -> _Refusal | None:
         headers = _read_headers(scope)
@@ -139,6 +151,10 @@ class Guard:
         sent = credentials.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
         # Compared in constant time, against timing attacks.
         return hmac.compare_digest(sent, self._token or b"") and bool(sent)
+
+
+def _is_json(path: str) -> bool:
+    return path.startswith(JSON_PREFIX) or path == JSON_PREFIX.rstrip("/")
 
 
 def _read_headers(scope: Scope) -> dict[bytes, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,6 +14,8 @@ from fidelio.clock import format_iso
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.settings import Settings
 from fidelio.surfaces.views.records import Moment
+
+RequestKind: TypeAlias = Literal["checkpoint", "question", "permission", "tool_approval", "custom_tool"]
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
