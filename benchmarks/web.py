@@ -1,4 +1,4 @@
-"""Benchmark of the web page: server time and weight of every page in a large ledger, live updates, and open streams.
+"""Benchmark of the web page and the API for scripts: server time and weight in a large ledger, live updates, open streams.
 
 python -m benchmarks web
 
@@ -21,6 +21,8 @@ from statistics import median
 
 import httpx2
 import msgspec
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from benchmarks.figures import Figure
 from benchmarks.web_ledger import Examples, fill, write_examples
@@ -28,6 +30,8 @@ from fidelio.app.application import Application, open_bundled
 from fidelio.ledger.model import Change, NewEvent
 from fidelio.ledger.sqlite import open_sqlite
 from fidelio.settings import load_settings
+from fidelio.surfaces.http.api.application import create_json_routes
+from fidelio.surfaces.http.api.operations import JsonServices
 from fidelio.surfaces.http.application import create_app
 from fidelio.surfaces.http.demo_agent import connect_demo_agent
 from fidelio.surfaces.http.serving import serve_http
@@ -69,6 +73,14 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "/search": ("/search?q=marmalade+violin",),
     "/health-check": ("/health-check",),
 }
+# Addresses of the API for scripts.
+API = (
+    *("/api/requests", "/api/requests?kind=question", "/api/requests/{QUESTION}"),
+    *("/api/sessions", "/api/sessions?kind=agent", "/api/sessions/{RUN}", "/api/sessions/{AGENT}", "/api/sessions/{RUNTIME}"),
+    *("/api/events", "/api/sessions/{RUN}/events", "/api/sessions/{RUN}/report", "/api/sessions/{RUN}/verification"),
+    *("/api/workflows", "/api/workflows/hello", "/api/workflows/hello/drawing", "/api/workflows/hello/findings"),
+    *("/api/agents", "/api/search?text=marmalade+violin", "/api/health", "/api/webhooks", "/api/openapi.json"),
+)
 # Routes that are not measured as pages, with the reason.
 NOT_PAGES: Mapping[str, str] = {
     "/": "sends the browser to the inbox or to the sessions",
@@ -106,6 +118,7 @@ async def serve(directory: str, events: int) -> AsyncIterator[Server]:
     async with AsyncExitStack() as stack:
         application = await stack.enter_async_context(open_bundled(settings))
         pages = create_pages(PageServices(application, directory))
+        both = Starlette(routes=[*create_json_routes(JsonServices(application, directory)), Mount("/", pages)])
         protocol = Protocol(make_identity(settings), load_tools(DEFAULT, application), make_request_states(settings))
         app = create_app({"/mcp": protocol}, bearer_token=TOKEN, pages=pages)
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -114,7 +127,7 @@ async def serve(directory: str, events: int) -> AsyncIterator[Server]:
         demo = await stack.enter_async_context(connect_demo_agent(f"{url}/mcp", TOKEN, project="project"))
         run = await demo.start_session()
         examples = await write_examples(application, Path(directory), run, await demo.advance_to_question())
-        transport = httpx2.ASGITransport(app=pages)
+        transport = httpx2.ASGITransport(app=both)
         client = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=url, timeout=60))
         await client.get(make_link(application.keys(), url))
         await (await application.records())._ledger.update_index()
@@ -133,7 +146,8 @@ class PageCost(msgspec.Struct, frozen=True):
 
 async def time_pages(server: Server, rounds: int = ROUNDS) -> dict[str, PageCost]:
     """The cost of every page, by its address. A slow moment of the machine meets one round of many pages."""
-    costs = {path: PageCost([], [], len(gzip.compress(await _get(server, path)))) for paths in PAGES.values() for path in paths}
+    measured = [path for paths in (*PAGES.values(), API) for path in paths]
+    costs = {path: PageCost([], [], len(gzip.compress(await _get(server, path)))) for path in measured}
     for _ in range(rounds):
         for path, cost in costs.items():
             began, cpu = time.perf_counter(), _read_cpu()
