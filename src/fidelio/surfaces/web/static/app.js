@@ -3,13 +3,22 @@
   const choices = () => [...document.querySelectorAll("[data-question], [data-row]")];
   const chosen = () => document.querySelector("[data-chosen]");
 
+  const mark = (element) => {
+    chosen()?.removeAttribute("data-chosen");
+    element.setAttribute("data-chosen", "");
+  };
+  // What has the focus is what keys answer: by a click or Tab too.
+  document.addEventListener("focusin", (event) => {
+    const element = event.target.closest?.("[data-question], [data-row]");
+    if (element) mark(element);
+  });
+
   const choose = (step) => {
     const all = choices();
     if (!all.length) return;
     const at = all.indexOf(chosen());
     const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
-    all.forEach((element) => element.removeAttribute("data-chosen"));
-    next.setAttribute("data-chosen", "");
+    mark(next);
     // A folded question is opened before it can be answered.
     next.querySelector("details[data-fold]")?.setAttribute("open", "");
     next.focus({ preventScroll: true });
@@ -25,6 +34,41 @@
     return question ? [...question.querySelectorAll("[data-option]")].filter(isShown) : [];
   };
   const press = (names) => options().find((button) => names.includes(button.dataset.option))?.click();
+
+  // What has just come to where another question was is not read yet: for a moment no press answers it. So a second click, or a
+  // question that is closed while the pointer is on its button, never answers the next one.
+  const SETTLE_MS = 600;
+  let movedAt = -SETTLE_MS;
+  let settling = 0;
+  const settle = () => {
+    movedAt = performance.now();
+    document.body.dataset.settling = "";
+    clearTimeout(settling);
+    settling = setTimeout(() => { delete document.body.dataset.settling; }, SETTLE_MS);
+  };
+  if (document.querySelector("[data-done]")) settle();
+  const listPlaces = () =>
+    [...document.querySelectorAll("[data-question]")].map((question) => `${question.id} ${Math.round(question.getBoundingClientRect().top + scrollY)}`);
+  let places = listPlaces();
+  const noteMove = () => {
+    const now = listPlaces();
+    if (now.some((place, index) => index < places.length && place !== places[index])) settle();
+  };
+  const moving = (change) => {
+    places = listPlaces();
+    change();
+    noteMove();
+  };
+  const isTooSoon = (form) => form.closest("[data-question], #several") && performance.now() - movedAt < SETTLE_MS;
+  // A form that was sent is not sent again by the second half of a double click. One that signs says itself when it is sent.
+  const sent = new Set();
+  window.addEventListener("submit", (event) => {
+    if (!isTooSoon(event.target) && !sent.has(event.target)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
+  window.addEventListener("submit", (event) => { if (!event.defaultPrevented && event.target.method === "post") sent.add(event.target); });
+  window.addEventListener("pageshow", () => sent.clear());
 
   // Answers all marked permissions together.
   const decide = (decision) => {
@@ -47,13 +91,16 @@
     },
   };
 
+  // A button, a folded part and a mark need only Enter and Space.
+  const isTyping = (element) => element.closest("input:not([type=checkbox]), textarea, select, dialog");
   document.addEventListener("keydown", (event) => {
-    const isTyping = event.target.closest("input, textarea, select, button, summary, dialog");
-    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-    const action = actions[event.key] ?? (/^[1-9]$/.test(event.key) ? () => options()[event.key - 1]?.click() : null);
+    if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isDigit = /^[1-9]$/.test(event.key);
+    const action = actions[event.key] ?? (isDigit ? () => options()[event.key - 1]?.click() : null);
     if (!action) return;
     event.preventDefault();
-    action();
+    // A key that is held answers once; only going on is repeated.
+    if (!event.repeat || "jk".includes(event.key)) action();
   });
 
   // Times in the zone of this browser, in the words of the server, and current while the page is open. The clock of the server
@@ -106,10 +153,10 @@
   let retryMs = 2000;
   const offline = document.getElementById("offline");
   let isSignedOut = false;
-  const tellOffline = (name) => {
+  const tellOffline = (name) => moving(() => {
     for (const element of offline?.children ?? []) element.hidden = element.dataset.offline !== name;
     if (offline) offline.hidden = !name;
-  };
+  });
   const noteStatus = (status) => {
     isSignedOut ||= status === 401;
     tellOffline(isSignedOut ? "signed-out" : status === 503 ? "full" : "away");
@@ -147,12 +194,14 @@
     note.querySelector("a").href = `/inbox/${encodeURIComponent(id)}`;
     note.querySelector("[data-written]").hidden = !text;
     note.querySelector("[data-written] span").textContent = text;
-    news.append(note);
+    moving(() => news.append(note));
   };
   document.addEventListener("htmx:before:swap", () => {
+    places = listPlaces();
     inHand = new Map([...document.querySelectorAll("[data-question]")].filter(isInHand).map((question) => [question.id, readText(question)]));
   });
   document.addEventListener("htmx:after:swap", () => {
+    noteMove();
     for (const [id, text] of inHand) if (!document.getElementById(id)?.querySelector("form")) tellClosed(id, text);
     inHand = new Map();
   });
