@@ -56,7 +56,7 @@ def escape_json(text: str) -> str:
     """Escape what does not show in the text of a JSON document. Its value stays the same."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(sign if sign == "\n" or _is_visible(sign) else _escape_unit(sign) for sign in text)
+    return "".join(sign if _shows_plainly(text, index) else _escape_unit(sign) for index, sign in enumerate(text))
 
 
 def quote_name(text: str, limit: int = MAX_NAME) -> str:
@@ -263,6 +263,10 @@ def _shows(text: str, index: int) -> bool:
     if sign in _JOINERS:
         return _joins(text, index)
     return _is_attached(text, index) if _is_visible(sign) and _is_mark(sign) else _is_visible(sign)
+
+
+def _shows_plainly(text: str, index: int) -> bool:
+    return text[index] == "\n" or (text[index] not in _JOINERS and _shows(text, index))
 
 
 def _is_attached(text: str, index: int) -> bool:

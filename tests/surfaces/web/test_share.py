@@ -65,6 +65,44 @@ async def test_a_changed_file_is_found_out(
     await expect(page.locator("#verdict")).to_contain_text(words)
 
 
+@proves("web.share")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace("What happened follows the workflow", "All is well"), "The text around the events"),
+        (lambda text: text.replace(">demo-agent<", ">somebody<", 1), "The text around the events"),
+        (lambda text: re.sub(r'(data-seq="4">)[^<]+', r"\1{}", text, count=1), "for event 4 is not"),
+    ],
+)
+async def test_a_file_that_shows_something_else_than_its_chain_is_found_out(
+    site: Site, agent: WaitingAgent, browser: Browser, tmp_path: Path, change: Change, words: str
+) -> None:
+    text = await shared_file(site, agent.session)
+    page_text, script, chain = text.partition('<script type="application/json"')
+    changed = change(page_text) + script + chain
+    file = tmp_path / "shared.html"
+    file.write_text(changed, "utf-8")
+    page = await browser.new_page()
+    await page.goto(file.as_uri())
+
+    assert changed != text
+    await expect(page.locator("#verdict")).to_contain_text("but this page was changed")
+    await expect(page.locator("#verdict")).to_contain_text(words)
+
+
+@proves("web.share")
+async def test_a_file_with_strange_text_verifies(site: Site, browser: Browser, tmp_path: Path) -> None:
+    strange = "\u202e\u200b \x1b[31m \r\n\x85\xa0\ufeff e" + "\u0301" * 9 + " 😀 👩\u200d💻 &lt;b&gt; \u2028"
+    said = NewEvent(type="agent.said", body={"text": strange, "number": 2**60, "share": 0.1})
+    session = await put_session(site, {"workflow": strange}, said)
+    file = tmp_path / "shared.html"
+    file.write_bytes((await shared_file(site, session)).encode())
+    page = await browser.new_page()
+    await page.goto(file.as_uri())
+
+    await expect(page.locator("#verdict")).to_contain_text("The chain holds: 1 events, verified")
+
+
 @proves("web.share", "web.foreign-text")
 async def test_text_of_agents_is_only_text_in_a_shared_file(site: Site, browser: Browser, tmp_path: Path) -> None:
     session = await put_session(site, {"workflow": SCRIPT}, NewEvent(type="agent.said", body={"text": f"</script>{SCRIPT}"}))

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from fidelio.clock import format_iso, now_ms
 from fidelio.definitions.drawing.svg import render_stylesheet
-from fidelio.surfaces.text import escape_text
+from fidelio.surfaces.text import escape_json, escape_text
 from fidelio.surfaces.web.charts import describe_duration
 
 # Words, and what is between them.
@@ -119,8 +119,8 @@ def _fold(word: str) -> str:
 
 
 def show_json(value: object) -> Markup:
-    """A value as JSON, for reading."""
-    return show_foreign(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    """A value as JSON, for reading. It can be parsed, so that a shared file can compare it with its chain."""
+    return escape(escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def compute_policy_hash(text: str) -> Markup:

@@ -1,14 +1,18 @@
 """A session as a single HTML file that needs no server: what happened, the report, and the chain with a check of its own.
 
 The file holds every event with its salt and hash. The check runs in the reader's browser and computes each hash from the one
-before, so it finds a changed, added or missing event without trusting whoever made the page around it. It cannot show that the
-end was cut off, or that all of it was computed again: for that, compare the head with one that was kept elsewhere.
+before, so it finds a changed, added or missing event without trusting whoever made the page around it; a content that is shown
+and is not that of its event is found too. It cannot show that the end was cut off, or that all of it was computed again: for
+that, compare the head with one that was kept elsewhere.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +25,7 @@ from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger.model import Event, Session
 from fidelio.surfaces.timeline import list_entries
 from fidelio.surfaces.web.rendering import Renderer, read_static
+from fidelio.surfaces.web.session_views import SessionView
 
 if TYPE_CHECKING:
     from fidelio.app.person_keys import PersonKey
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 # What a browser shows and verifies well.
 MOST_EVENTS, MOST_BYTES = 20_000, 32 * 1024 * 1024
 ANSWERED = "request.answered"
+_BLANKS = re.compile(r"[ \t\r\n]+")
 
 
 async def share_session(records: Records, session: Session) -> str:
@@ -59,23 +65,52 @@ def _too_large(session: Session, size: str, most: str) -> UsageProblem:
 def _render(
     session: Session, events: Sequence[Event], verdict: ChainVerdict, report: Report | None, keys: Sequence[PersonKey]
 ) -> str:
-    chain = {"session": session.id, "head": verdict.head.hex(), "events": [_encode(event) for event in events]}
+    renderer, title = Renderer(), SessionView(session).title
     values = {
         "session": session,
-        "title": session.name or session.record.get("workflow") or session.record.get("agent") or session.id,
+        "title": title,
         "entries": list_entries(events),
         "bodies": {event.seq: event.body for event in events},
         "answers": [event for event in events if event.type == ANSWERED and not event.redacted],
         "verdict": verdict,
         "report": report,
         "keys": keys,
-        "chain": _embed(chain),
-        "style": _read_text("style.css"),
-        "script": _read_text("verify.js"),
         "version": __version__,
         "made_at": now_ms(),
     }
-    return Renderer().render("shared.html", values)
+    main = renderer.render("shared_session.html", values)
+    # What foreign text contains is escaped, so this comment is ours.
+    heading, _, content = main.partition("<!-- verification -->")
+    chain = {"session": session.id, "head": verdict.head.hex(), "text": _digest_text(main)}
+    around = {
+        "title": title,
+        "verdict": verdict,
+        "heading": Markup(heading),  # noqa: S704  # rendered above
+        "content": Markup(content),  # noqa: S704  # rendered above
+        "chain": _embed({**chain, "events": [_encode(event) for event in events]}),
+        "style": _read_text("style.css"),
+        "script": _read_text("verify.js"),
+    }
+    return renderer.render("shared.html", around)
+
+
+class _TextReader(HTMLParser):
+    """Collects the text of a document without blanks, as a browser reads it."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.words += _BLANKS.split(data)
+
+
+def _digest_text(html: str) -> str:
+    """The digest of what a reader sees. It is no proof, but finds a file that somebody has edited."""
+    reader = _TextReader()
+    reader.feed(html)
+    reader.close()
+    return hashlib.sha256("".join(reader.words).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _encode(event: Event) -> dict[str, Any]:

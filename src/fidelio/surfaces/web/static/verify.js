@@ -31,11 +31,33 @@
     return head === chain.head ? "" : "The end of the chain is not the head that this file names.";
   };
 
+  // What the page shows may differ from the chain that it holds: the contents of events, and every other text of it.
+  const isSame = (shown, raw) => {
+    try {
+      // The ledger notes the digests of its tables beside the content.
+      const { ledger: _, ...content } = JSON.parse(raw);
+      return JSON.stringify(JSON.parse(shown)) === JSON.stringify(content);
+    } catch {
+      return false;
+    }
+  };
+  const findOtherText = async (chain) => {
+    const shown = new Map([...document.querySelectorAll("pre[data-seq]")].map((element) => [Number(element.dataset.seq), element.textContent]));
+    const other = chain.events.find((event) => event.raw !== null && shown.has(event.seq) && !isSame(shown.get(event.seq), event.raw));
+    if (other) return `What is shown for event ${other.seq} is not what the chain holds.`;
+    const main = document.getElementById("main").cloneNode(true);
+    main.querySelector("#verification").remove();
+    return (await hash(utf8(main.textContent.replace(/[ \t\r\n]+/g, "")))) === chain.text ? "" : "The text around the events was changed after this file was made.";
+  };
+
   if (!globalThis.crypto?.subtle) {
     say("This browser verifies only pages of https or of this machine. Open the file from your disk, or use fidelio verify.", false);
     return;
   }
   const chain = JSON.parse(document.getElementById("chain").textContent);
   const problem = await findProblem(chain);
-  say(problem ? `The chain is broken. ${problem}` : `The chain holds: ${chain.events.length} events, verified in this browser just now.`, !problem);
+  const other = problem ? "" : await findOtherText(chain);
+  if (problem) say(`The chain is broken. ${problem}`, false);
+  else if (other) say(`The chain holds, but this page was changed. ${other}`, false);
+  else say(`The chain holds: ${chain.events.length} events, verified in this browser just now.`, true);
 })();
