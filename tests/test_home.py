@@ -95,7 +95,7 @@ def test_a_user_without_a_home_is_told_to_name_one(monkeypatch: pytest.MonkeyPat
     with pytest.raises(HomeProblem, match=r"has no home directory.*FIDELIO_HOME"):
         find_home(environ={}, cwd=tmp_path)
     assert find_home(environ={"FIDELIO_HOME": str(tmp_path)}, cwd=tmp_path).path == tmp_path
-    assert [root.label for root in open_library(Home(tmp_path)).roots] == ["bundled"]
+    assert open_library(Home(tmp_path)).roots[-1].path == tmp_path / "workflows"
 
 
 @proves("cli.surroundings")

@@ -15,7 +15,10 @@ import pytest
 
 from fidelio.definitions.library import Library, Root, files, memo
 from fidelio.definitions.library.library import LISTING_MAX_AGE
+from fidelio.definitions.library.search_path import open_library
 from fidelio.definitions.reading.document import ParsedDocument, read_bytes
+from fidelio.errors import WorkflowNotFound
+from fidelio.home import Home
 from tests.definitions.libraries import activity, library, manifest, save, skill
 from tests.support import proves
 
@@ -40,6 +43,17 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(files, "read_bytes", counting)
     return names
+
+
+@proves("library.changes")
+def test_a_home_without_workflows_has_them_as_soon_as_the_first_is_written(tmp_path: Path) -> None:
+    shelf = open_library(Home(tmp_path / "home"))
+    with pytest.raises(WorkflowNotFound):
+        shelf.workflow("w")
+    save(tmp_path / "home" / "workflows", {"w/workflow.yaml": manifest("w"), "w/activities/01-a.yaml": activity("a")})
+
+    assert shelf.workflow("w").id == "w"
+    assert "w" in [found.id for found in shelf.list()]
 
 
 def everything(shelf: Library) -> tuple[object, ...]:

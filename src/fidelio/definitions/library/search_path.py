@@ -57,7 +57,10 @@ def _open_default_library(home: Home, untrusted: Sequence[Path]) -> Library:
     # Without a project home, the user's home is also the project's: use the directory once.
     distinct = {root.path: root for root in candidates}
     unused = [Root(Home(path).workflows, "untrusted") for path in untrusted if has_entries(Home(path).workflows)]
-    return Library([bundled_root(), *(root for path, root in distinct.items() if _exists(path))], untrusted=unused)
+    for path in distinct:
+        _check_access(path)
+    # A directory that is missing now may be made while a server runs.
+    return Library([bundled_root(), *distinct.values()], untrusted=unused)
 
 
 def _user_roots() -> list[Root]:
@@ -68,9 +71,9 @@ def _user_roots() -> list[Root]:
         return []
 
 
-def _exists(path: Path) -> bool:
+def _check_access(path: Path) -> None:
     try:
-        return path.is_dir()
+        path.is_dir()
     except OSError as error:
         raise HomeProblem(
             f"The home directory {path.parent} cannot be read: {error.strerror}.",
