@@ -21,6 +21,8 @@ from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_
 from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.pages import PageRequest
 from fidelio.surfaces.web.passkeys import find_other_address
+from fidelio.surfaces.web.rendering import format_json
+from fidelio.surfaces.web.session_views import SessionView
 
 PERMISSION, CUSTOM_TOOL = "permission", "custom_tool"
 # How people call the kinds of requests.
@@ -37,13 +39,17 @@ _PERMISSION_EFFECTS: Mapping[str, tuple[str, ...]] = {
     "allow-always": ("the agent does this, and the like of it without asking, in this turn",),
     "refuse": ("the agent does not do it",),
 }
+_UNSEEN_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    **_PERMISSION_EFFECTS,
+    "allow": ("the agent does all of it, also what is not shown",),
+}
 _SAID = frozenset({e.AGENT_MESSAGE, "agent.said"})
 # As far back as the last words of an agent, or its call of a custom tool, are looked for.
 _LOOK_BACK = 60
 # Characters of a folded question.
 _LINE = 200
 # Lines of a diff that a question shows; the whole change is in the arguments below it.
-_MOST_LINES = 400
+_MOST_LINES = 2_000
 
 
 class DefaultOption(msgspec.Struct, frozen=True):
@@ -78,26 +84,48 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def line(self) -> str:
         """The question in a line, with the beginning of what is allowed."""
-        facts = dict(self.facts)
-        beginning = facts.get("Command") or facts.get("File") or self.exact
+        beginning = self.command or dict(self.facts).get("File") or self.exact
         return " · ".join(filter(None, (" ".join(self.title.split()), " ".join(beginning.split()))))[:_LINE]
 
     @property
     def exact(self) -> str:
-        """Exactly what is allowed: the lines below the title of a permission."""
-        return self.request.question.partition("\n")[2] if self._is_permission else ""
+        """Exactly what is allowed: all arguments of the call, else the lines below the title of a permission."""
+        if arguments := self._call_arguments:
+            return format_json(arguments)
+        below = self.request.question.partition("\n")[2] if self._is_permission else ""
+        return str(self.request.detail["beginning"]) if self.unseen else below
+
+    @property
+    def unseen(self) -> int:
+        """How many characters of what would be allowed are not stored with the question, because it is too long."""
+        beginning, size = self.request.detail.get("beginning"), self.request.detail.get("size")
+        return max(0, size - len(beginning)) if isinstance(beginning, str) and isinstance(size, int) else 0
+
+    @property
+    def command(self) -> str:
+        """The command that an agent with tools of its own wants to run."""
+        if self.request.kind != PERMISSION:
+            return ""
+        command = self._call_arguments.get("command") or self.request.detail.get("command") or ""
+        return command if isinstance(command, str) else " ".join(map(str, command))
+
+    @property
+    def other_arguments(self) -> Mapping[str, Any]:
+        """The arguments of the call that neither its command, its diff nor its facts show."""
+        arguments = self._call_arguments
+        change = ("old_string", "new_string" if "new_string" in arguments else "content") if self.diff else ()
+        shown = {"cwd", "file_path", *(("command",) if self.command else ()), *change}
+        return {name: value for name, value in arguments.items() if name not in shown}
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """What an agent with tools of its own wants to do: tool, command, directory, path."""
+        """What an agent with tools of its own wants to use: tool, directory, path."""
         if self.request.kind != PERMISSION:
             return ()
         detail, project = self.request.detail, "" if self.session is None else self.session.record.get("project", "")
         arguments = self._call_arguments
-        command = arguments.get("command") or detail.get("command") or ""
         found = {
             "Tool": detail.get("tool"),
-            "Command": command if isinstance(command, str) else " ".join(map(str, command)),
             "Directory": arguments.get("cwd") or detail.get("cwd") or project,
             "File": arguments.get("file_path") or detail.get("path"),
         }
@@ -108,7 +136,7 @@ class RequestView(msgspec.Struct, frozen=True):
         """The change of a file that would be allowed, as lines of a unified diff."""
         arguments = self._call_arguments
         old, new = arguments.get("old_string", ""), arguments.get("new_string", arguments.get("content"))
-        if self.request.kind != PERMISSION or not isinstance(old, str) or not isinstance(new, str):
+        if not isinstance(old, str) or not isinstance(new, str):
             return ()
         name = str(arguments.get("file_path", "the file"))
         lines = list(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), name, name))
@@ -118,7 +146,7 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def _call_arguments(self) -> Mapping[str, Any]:
         found = self.request.detail.get("input") or self.request.detail.get("arguments")
-        return found if isinstance(found, Mapping) else {}
+        return found if isinstance(found, Mapping) and self.request.kind == PERMISSION else {}
 
     @property
     def _is_permission(self) -> bool:
@@ -126,8 +154,8 @@ class RequestView(msgspec.Struct, frozen=True):
 
     @property
     def can_be_picked(self) -> bool:
-        """Whether it can be answered together with others: only a permission that needs no signature."""
-        return self._is_permission and not self.needs_proof and self.request.state == "open" and not self.mismatch
+        """Whether it can be answered together with others: only a permission that is shown whole and needs no signature."""
+        return self._is_permission and not (self.needs_proof or self.mismatch or self.unseen) and self.request.state == "open"
 
     @property
     def location(self) -> tuple[str, ...]:
@@ -138,6 +166,10 @@ class RequestView(msgspec.Struct, frozen=True):
             return (*(str(detail.get(part, "")) for part in ("workflow", "activity", "checkpoint")), *iteration)
         record = {} if self.session is None else self.session.record
         return tuple(filter(None, (record.get("agent") or record.get("blueprint") or "", record.get("project", ""))))
+
+    @property
+    def session_title(self) -> str:
+        return self.request.session if self.session is None else SessionView(self.session).title
 
     @property
     def person_only(self) -> bool:
@@ -155,7 +187,8 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def effects(self) -> Mapping[str, tuple[str, ...]]:
         """What each option does, in words, by its id."""
-        usual = _PERMISSION_EFFECTS if self.request.kind == PERMISSION else {}
+        known = _UNSEEN_EFFECTS if self.unseen else _PERMISSION_EFFECTS
+        usual = known if self.request.kind == PERMISSION else {}
         return {
             option["id"]: tuple(describe_effect(option.get("effect") or {})) or usual.get(option["id"], ())
             for option in self.request.options

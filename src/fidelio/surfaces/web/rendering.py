@@ -120,7 +120,11 @@ def _fold(word: str) -> str:
 
 def show_json(value: object) -> Markup:
     """A value as JSON, for reading. It can be parsed, so that a shared file can compare it with its chain."""
-    return escape(escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+    return escape(escape_json(format_json(value)))
+
+
+def format_json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def compute_policy_hash(text: str) -> Markup:
