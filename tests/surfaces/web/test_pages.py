@@ -21,7 +21,7 @@ from fidelio.inbox import open_request
 from fidelio.ledger.model import Change, NewEvent, NewSession
 from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.application import stream_changes
-from fidelio.surfaces.web.rendering import STATIC_FILES, Renderer, describe_distance, show_foreign
+from fidelio.surfaces.web.rendering import STATIC_FILES, Renderer, describe_distance, show_commands, show_foreign
 from tests.support import proves
 from tests.surfaces.web.conftest import Site, WaitingAgent, read_form_token
 
@@ -224,6 +224,30 @@ async def test_every_stored_event_can_be_described(site: Site, agent: WaitingAge
 
     assert len(events) > 20
     assert all(describe_event(event).what for event in events)
+
+
+@proves("web.session")
+async def test_a_session_has_the_same_name_on_each_of_its_pages(site: Site, agent: WaitingAgent) -> None:
+    async with site.visit() as client:
+        pages = [(await client.get(f"/sessions/{agent.session}{part}")).text for part in ("/proof", "/report", "/events/1")]
+        inbox = (await client.get("/inbox")).text
+
+    assert all(f'<p class="trail"><a href="/sessions/{agent.session}">hello</a></p>' in page for page in pages)
+    assert f'from <a href="/sessions/{agent.session}">hello</a>' in inbox
+
+
+@proves("web.foreign-text")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Run `fidelio work`.", "Run <code>fidelio work</code>."),
+        ("`<b>` and `x`", "<code>&lt;b&gt;</code> and <code>x</code>"),
+        ("a ` alone", "a ` alone"),
+        ("", ""),
+    ],
+)
+def test_commands_in_a_remedy_are_code_and_nothing_else(text: str, shown: str) -> None:
+    assert show_commands(text) == shown
 
 
 @proves("web.templates")

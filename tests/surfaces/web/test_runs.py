@@ -133,6 +133,25 @@ async def test_the_worker_of_a_conducted_run_is_shown_with_it_although_it_is_no_
 
 
 @proves("web.report")
+async def test_the_report_of_a_run_that_goes_on_says_so_and_counts_only_what_was_answered(
+    site: Site, agent: WaitingAgent
+) -> None:
+    async with site.visit() as client:
+        before = (await client.get(f"/sessions/{agent.session}/report")).text
+        await (await site.application.inbox()).answer(agent.request, "warm", by="person:me", channel="cli")
+        await agent.agent.finish()
+        after = (await client.get(f"/sessions/{agent.session}/report")).text
+
+    assert "So far it follows the workflow" in before
+    assert "<dt>answers</dt><dd>0</dd>" in before
+    assert "not answered yet" in before
+    assert "What happened follows the workflow" in after
+    assert "<dt>answer</dt><dd>1</dd>" in after
+    assert "not reported yet" in before
+    assert after.count("left out, as the workflow allows") == 1
+
+
+@proves("web.report")
 async def test_the_report_on_the_page_says_what_differs_from_the_definition(site: Site, agent: WaitingAgent) -> None:
     waiting = await read(site, f"/sessions/{agent.session}/report")
     await (await site.application.inbox()).answer(agent.request, "warm", by="person:me", channel="cli")

@@ -39,6 +39,7 @@ class Renderer:
         )
         self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
         self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
+        self._templates.filters.update(commands=show_commands)
         self._templates.globals.update(static=static_address, now=now_ms)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
@@ -84,6 +85,18 @@ def describe_distance(ms: int, now: int) -> str:
 def show_foreign(text: object) -> Markup:
     """Text of an agent, a client or a file: escaped, with invisible characters made visible, with its lines."""
     return escape("\n".join(escape_text(line) for line in str(text).split("\n")))
+
+
+def show_commands(text: object) -> Markup:
+    """A sentence with its commands, which are in backticks, as code."""
+    pieces = str(text).split("`")
+    # Without its partner a backtick begins nothing.
+    paired = len(pieces) % 2 == 1
+    shown = (
+        Markup("<code>{}</code>").format(show_foreign(piece)) if paired and number % 2 else show_foreign(piece)
+        for number, piece in enumerate(pieces)
+    )
+    return escape("" if paired else "`").join(shown)
 
 
 def mark_words(text: object, terms: Iterable[str]) -> Markup:

@@ -274,11 +274,12 @@ async def _show_report(request: PageRequest) -> Result:
     session = await records.find(request.path("session"))
     if session.kind == "agent":
         raise UsageProblem(f"Session {session.id} follows no workflow.", remedy="Its page has everything that happened.")
+    view = SessionView(session)
     try:
         proven = await load_report(records, session)
     except ChainBroken as error:
-        return PageContent("proof.html", {"session": session, "verdict": None, "broken": error})
-    values = {"session": session, "verdict": proven.verdict, "report": proven.report, "keys": proven.keys}
+        return PageContent("proof.html", {"view": view, "verdict": None, "broken": error})
+    values = {"view": view, "verdict": proven.verdict, "report": proven.report, "keys": proven.keys}
     if session.kind == "runtime":
         return PageContent("runtime_report.html", values)
     return PageContent("report.html", {**values, "names": await _load_step_names(request, session)})

@@ -116,7 +116,7 @@ async def _show_proof(request: PageRequest) -> Result:
         verdict, broken = await records.verify(session.id), None
     except ChainBroken as error:
         verdict, broken = None, error
-    return PageContent("proof.html", {"session": session, "verdict": verdict, "broken": broken})
+    return PageContent("proof.html", {"view": SessionView(session), "verdict": verdict, "broken": broken})
 
 
 async def _share(request: PageRequest) -> Result:

@@ -103,6 +103,12 @@
     if (!event.repeat || "jk".includes(event.key)) action();
   });
 
+  const showKeysButton = () => {
+    const button = document.querySelector("[data-keys]");
+    if (button) button.hidden = false;
+  };
+  document.addEventListener("click", (event) => { if (event.target.closest?.("[data-keys]")) actions["?"](); });
+
   // Times in the zone of this browser, in the words of the server, and current while the page is open. The clock of the server
   // counts: that of a phone may differ.
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
@@ -291,6 +297,7 @@
     showDrawings();
     catchUp();
     showNotifyButton();
+    showKeysButton();
     const waiting = Number(document.getElementById("state")?.dataset.waiting ?? 0);
     // Only the number changes: replacing the menu would take the focus of who walks through it with the keyboard.
     const count = document.querySelector("#menu .count");
