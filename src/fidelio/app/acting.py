@@ -14,7 +14,7 @@ import msgspec
 
 from fidelio.app.application import Application
 from fidelio.conductor.context import ignore_event
-from fidelio.conductor.plan import DEFAULT_WORKER, Plan
+from fidelio.conductor.plan import DEFAULT_WORKER, RUN_STARTED, Plan
 from fidelio.definitions.models import Workflow
 from fidelio.engine.variables import check_variables, find_missing_required
 from fidelio.errors import UsageProblem
@@ -61,6 +61,14 @@ class PersonActions:
         run = await conductor.find_or_start(plan, force_new=True)
         self._keep_running(conductor.run(run.session))
         return run.session
+
+    async def continue_run(self, session: Session) -> None:
+        """Let the agents of a run go on where they failed. The run goes on in this process."""
+        records = await self._application.records()
+        if session.kind != "workflow" or not await records.events(session.id, types=(RUN_STARTED,), limit=1):
+            raise UsageProblem(f"No agents carry out session {session.id}.", remedy="Its page says what it is.")
+        conductor = await self._application.conductor(ignore_event)
+        self._keep_running(conductor.run(session.id))
 
     async def start_agent(self, blueprint: str, message: str, *, name: str = "", project: str = "") -> str:
         """Start an agent of a blueprint, by default with a name of its own, and return its session."""

@@ -236,6 +236,7 @@ _WORDS: Mapping[str, Words] = {
     "session.started": lambda body: (f"started {body.get('workflow', 'the workflow')}", ""),
     "activity.entered": lambda body: (f"entered {body.get('activity', '')}", ""),
     "step.completed": lambda body: (f"reported step {body.get('step', '')}", _text(body.get("output"))),
+    "loop.advanced": lambda body: (f"began iteration {body.get('iteration', '')} of {body.get('loop', '')}", ""),
     "checkpoint.yielded": lambda body: (f"stopped at {body.get('checkpoint', '')}", ""),
     "checkpoint.resumed": lambda body: (f"went on after {body.get('checkpoint', '')}", ""),
     "request.answered": _answer,

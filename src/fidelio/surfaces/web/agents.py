@@ -56,14 +56,14 @@ async def _start_session(request: PageRequest, person: str) -> Redirect:
 
 
 async def _act(request: PageRequest) -> Result:
-    """What a person does with a session: `send`, `resume`, `stop` or `delete`. The page then says what was done."""
+    """What a person does with a session: `send`, `resume`, `continue`, `stop` or `delete`. The page then says what was done."""
     person = await request.require_person()
     session = await (await request.services.records()).find(request.path("session"))
     act = request.fields.get("act", "")
     if act == "delete":
         deleted = await request.services.actions.delete(session, by=person, reason="Deleted on the page.")
         return Redirect(f"/sessions?done={'kept' if deleted.retained_worktrees else 'deleted'}")
-    acts = {"send": _send_to, "resume": _resume, "stop": _stop}
+    acts = {"send": _send_to, "resume": _resume, "continue": _continue, "stop": _stop}
     if act not in acts:
         raise UsageProblem(f"{act!r:.40} cannot be done with a session.", remedy="Use the buttons of the page.")
     return Redirect(f"/sessions/{session.id}?done={await acts[act](request, session, person)}")
@@ -77,6 +77,11 @@ async def _send_to(request: PageRequest, session: Session, person: str) -> str:
 async def _resume(request: PageRequest, session: Session, person: str) -> str:
     await request.services.actions.resume(session, _read_message(request.fields), by=person)
     return "resumed"
+
+
+async def _continue(request: PageRequest, session: Session, _: str) -> str:
+    await request.services.actions.continue_run(session)
+    return "continued"
 
 
 async def _stop(request: PageRequest, session: Session, person: str) -> str:

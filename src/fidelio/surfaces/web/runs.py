@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from fidelio.app.records import Records
 from fidelio.app.runtime_reports import load_report
 from fidelio.clock import now_ms
-from fidelio.conductor.plan import RUN_STARTED
+from fidelio.conductor.plan import RUN_FAILED, RUN_INTERRUPTED, RUN_STARTED
 from fidelio.definitions import TERMINAL_NAMES
-from fidelio.definitions.models import Activity
-from fidelio.engine.moves import PossibleMove
+from fidelio.definitions.models.activity import Loop, Step
+from fidelio.engine.moves import LoopPosition, PossibleMove
 from fidelio.engine.record import ENTERED
 from fidelio.engine.transitions import CandidateTransition
 from fidelio.errors import ChainBroken, FidelioError, UsageProblem
@@ -33,6 +35,8 @@ from fidelio.workflows.service import CurrentState
 
 # Workers whose activity is shown, their events that are read, and how many of them are shown.
 _WORKERS, _READ, _SHOWN = 3, 30, 6
+# Characters of a text of a worker on the page of its run.
+_LONGEST = 400
 # Visits that are told, agents of a project among which workers are looked for, and events of a run that is compared at once.
 _VISITS, _NEWEST_AGENTS, _COMPARED = 200, 50, 200
 _OVER = ("completed", "cancelled")
@@ -67,14 +71,22 @@ class WorkerView(msgspec.Struct, frozen=True):
     entries: list[TimelineEntry]
 
 
+class LoopView(msgspec.Struct, frozen=True):
+    """A loop of the current activity. `words` says how far it is."""
+
+    name: str
+    words: str
+    steps: tuple[StepView, ...]
+
+
 class RunView(msgspec.Struct, frozen=True):
-    """Where a run is. `loops` says in which iterations."""
+    """Where a run is. `around` are the iterations of the loops that the activity is inside of."""
 
     activity: str
     steps: tuple[StepView, ...]
+    loops: tuple[LoopView, ...]
     transitions: tuple[TransitionView, ...]
-    loops: tuple[str, ...]
-    fidelity: str
+    around: tuple[str, ...]
 
 
 class VisitView(msgspec.Struct, frozen=True):
@@ -98,12 +110,17 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """What the page of a session shows of a run. A part that cannot be read is empty, and hides no other part."""
+    """What the page of a session shows of a run. A part that cannot be read is empty, and hides no other part.
+
+    `defaults` are the values of variables that nobody has set. `failure` says why its agents do not go on.
+    """
 
     run: RunView | None = None
     story: Story | None = None
     drawing: Markup = Markup("")
     workers: Sequence[WorkerView] = ()
+    defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    failure: str = ""
 
 
 async def load_run_page(
@@ -119,7 +136,22 @@ async def load_run_page(
         await _build_story(records, session, visits, state),
         await _draw_run(request, session, state, run, [_name_activity(visit) for visit in visits]),
         await _load_workers(request, session, children),
+        {} if state is None else _find_defaults(state),
+        await _load_failure(records, session),
     )
+
+
+def _find_defaults(state: CurrentState) -> dict[str, Any]:
+    declared = state.workflow.variables
+    return {each.name: each.default_value for each in declared if each.default_value is not None}
+
+
+async def _load_failure(records: Records, session: Session) -> str:
+    """Why agents that carry out a run do not go on, if that is the last that happened."""
+    found = await records.events(session.id, after=session.last_seq - 1, types=(RUN_FAILED, RUN_INTERRUPTED), limit=1)
+    if not found or found[0].redacted or session.status in _OVER:
+        return ""
+    return str(found[0].body.get("reason") or "They were stopped.")
 
 
 async def _load_state(request: PageRequest, session: Session) -> CurrentState | None:
@@ -180,17 +212,36 @@ def _view_run(state: CurrentState, events: Sequence[Event]) -> RunView:
     activity = state.workflow.activity(record.activity) if record.activity else None
     done = frozenset(record.here.done)
     outputs = _find_outputs(events, record.activity)
-    loops = tuple(
-        f"{loop.name or loop.id}: {loop.iteration}" + (f" of {loop.total}" if loop.total else "") for loop in position.loops
-    )
-    steps = tuple(_view_steps(activity, done, position.step, outputs)) if activity is not None else ()
+    steps = tuple(_view_steps(activity.steps, done, position.step, outputs)) if activity is not None else ()
+    loops = tuple(_view_loop(loop, state, outputs) for loop in activity.loops) if activity is not None else ()
+    own = {loop.id for loop in activity.loops} if activity is not None else set()
+    around = tuple(f"{loop.name or loop.id}: {_describe_iteration(loop)}" for loop in position.loops if loop.id not in own)
     name = activity.name if activity is not None else record.activity
-    return RunView(name, steps, tuple(_view_transitions(state)), loops, record.fidelity)
+    return RunView(name, steps, loops, tuple(_view_transitions(state)), around)
 
 
-def _view_steps(activity: Activity, done: frozenset[str], next_step: str, outputs: Mapping[str, str]) -> Iterator[StepView]:
-    for step in activity.steps:
-        yield StepView(step.id, step.name, step.id in done, step.id == next_step, outputs.get(step.id, ""))
+def _view_steps(steps: Sequence[Step], done: frozenset[str], next_step: str, outputs: Mapping[str, str]) -> Iterator[StepView]:
+    for step in steps:
+        is_done = step.id in done
+        yield StepView(step.id, step.name, is_done, step.id == next_step, outputs.get(step.id, "") if is_done else "")
+
+
+def _view_loop(loop: Loop, state: CurrentState, outputs: Mapping[str, str]) -> LoopView:
+    here, position = state.record.here, state.situation.position
+    running = next((each for each in position.loops if each.id == loop.id), None)
+    if running is not None and here.running is not None:
+        words, done = _describe_iteration(running), frozenset(here.running.done)
+    elif loop.id in here.loops_over:
+        words, done = "done", frozenset(step.id for step in loop.steps)
+    else:
+        words, done = f"for each of {loop.over}" if loop.over else "not begun", frozenset()
+    return LoopView(loop.name, words, tuple(_view_steps(loop.steps, done, position.step, outputs)))
+
+
+def _describe_iteration(loop: LoopPosition) -> str:
+    total = f" of {loop.total}" if loop.total else ""
+    item = f", {loop.item}" if isinstance(loop.item, str | int | float) else ""
+    return f"iteration {loop.iteration}{total}{item}"
 
 
 def _find_outputs(events: Sequence[Event], activity: str) -> dict[str, str]:
@@ -265,7 +316,14 @@ async def _load_entries(records: Records, worker: Session) -> list[TimelineEntry
     events = await records.events(worker.id, after=max(0, worker.last_seq - _READ), limit=_READ)
     # What it was told is on its own page; here is what it does.
     entries = reversed(list_entries(events))
-    return [entry for entry in entries if not entry.is_minor and entry.type != RUN_QUEUED][:_SHOWN]
+    wanted = [entry for entry in entries if not entry.is_minor and entry.type != RUN_QUEUED][:_SHOWN]
+    return [_shorten(entry) for entry in wanted]
+
+
+def _shorten(entry: TimelineEntry) -> TimelineEntry:
+    """An entry with the beginning of a long text: the page of the worker has more of it."""
+    is_long = len(entry.detail) > _LONGEST
+    return replace(entry, detail=entry.detail[:_LONGEST], is_cut=True) if is_long else entry
 
 
 async def _show_report(request: PageRequest) -> Result:

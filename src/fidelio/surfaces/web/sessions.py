@@ -40,6 +40,7 @@ NOTICES = {
     "started": "It has started. What it does appears below.",
     "sent": "Your message was sent.",
     "resumed": "It goes on with your message.",
+    "continued": "Its agents go on.",
     "stopped": "It was stopped.",
     "interrupted": "It was told to stop its turn.",
     "ended": "It was ended.",
@@ -71,16 +72,17 @@ async def _show_session(request: PageRequest) -> Result:
     events = await _load_events(request, session, before)
     waiting, answered = await _load_requests(request, session)
     children = (await records.children(session.id)).items
+    run = await load_run_page(request, session, events, children) if session.kind == "workflow" else RunPage()
     values: dict[str, Any] = {
         "view": SessionView(session),
         "notice": NOTICES.get(request.query("done"), ""),
-        "run": await load_run_page(request, session, events, children) if session.kind == "workflow" else RunPage(),
+        "run": run,
         "entries": fold_minor(list_entries(events)),
         "earlier": events[0].seq if events and events[0].seq > 1 else 0,
         "is_newest": not before,
         "requests": waiting,
         "answered": answered,
-        "variables": _list_variables(session),
+        "variables": _list_variables(session, run.defaults),
         "usage": await _draw_usage(request, session),
         "work": await load_runtime_facts(request, session) if session.kind == "runtime" else RuntimeFacts(),
         "facts": await _load_facts(request, session),
@@ -171,10 +173,13 @@ async def _list_facts(request: PageRequest, session: Session) -> list[tuple[str,
     """State, usage and cost of a session of an agent."""
     if session.kind == "runtime" and session.record.get("agent_version"):
         described = await (await request.services.application.runtime()).describe(session.id)
-        usage = described["usage"]
+        usage, requests = described["usage"], described["usage"].get("requests", 0)
         return _without_empty(
             ("Model", described["model"]),
-            ("Used", f"{usage['tokens']:,} tokens in {usage.get('requests', 0)} requests"),
+            (
+                "Used",
+                f"{usage['tokens']:,} tokens in {requests} {'request' if requests == 1 else 'requests'}",
+            ),
             ("Cost", f"${described['costUsd']:.4f}" if described["costUsd"] else ""),
             ("Wakes", str(described["wakes"])),
         )
@@ -198,12 +203,13 @@ def _without_empty(*facts: tuple[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _list_variables(session: Session) -> list[tuple[str, Any, str]]:
-    """Variables with who set them."""
+def _list_variables(session: Session, defaults: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
+    """Variables with who set them, and those that have only a default."""
     record = session.record
-    authors = record.get("set_by") or {}
-    variables = sorted((record.get("variables") or {}).items())
-    return [(name, value, describe_author(str(authors.get(name, "")))) for name, value in variables]
+    authors, values = record.get("set_by") or {}, record.get("variables") or {}
+    variables = [(name, value, describe_author(str(authors.get(name, "")))) for name, value in values.items()]
+    unset = [(name, value, "the default, nobody has set it") for name, value in defaults.items() if name not in values]
+    return sorted((*variables, *unset), key=lambda found: found[0])
 
 
 def describe_author(author: str) -> str:
