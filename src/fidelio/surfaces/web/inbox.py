@@ -133,12 +133,15 @@ async def _answer_several(request: PageRequest) -> Result:
     picked = [name.removeprefix("pick-") for name in request.fields if name.startswith("pick-")]
     if decision not in _DECISIONS or not picked:
         raise UsageProblem("Nothing was chosen.", remedy="Mark permissions in the inbox, then allow or deny them.")
-    results = [await _answer_picked(request, name, _DECISIONS[decision], person) for name in picked[: PAGE * 2]]
+    inbox = await request.services.inbox()
+    # Before any is answered: an unknown one would end the page that says what became of the others.
+    found = [await inbox.find(name) for name in picked[: PAGE * 2]]
+    results = [await _answer_picked(request, each, _DECISIONS[decision], person) for each in found]
     return PageContent("several.html", {"results": results, "decision": decision})
 
 
-async def _answer_picked(request: PageRequest, name: str, options: Sequence[str], person: str) -> AnswerResult:
-    found = await (await request.services.inbox()).find(name)
+async def _answer_picked(request: PageRequest, found: Request, options: Sequence[str], person: str) -> AnswerResult:
+    name = found.id
     option = next((item["id"] for item in found.options if item["id"] in options), "")
     try:
         if found.kind not in (APPROVAL, PERMISSION) or not option:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -30,8 +30,8 @@ from fidelio.surfaces.web.work import RuntimeFacts, load_runtime_facts
 
 PAGE, NEWEST = 50, 60
 KINDS: Mapping[str, SessionKind] = {"workflow": "workflow", "agent": "agent", "runtime": "runtime"}
-# Events in which usage is looked for, questions of a session that are read, and how many answered ones are shown.
-USAGE_EVENTS, MOST_QUESTIONS, ANSWERED = 2_000, 50, 10
+# Events in which usage and answers are looked for, questions of a session that are read, and how many of them are shown.
+USAGE_EVENTS, ANSWER_EVENTS, MOST_QUESTIONS, ANSWERED = 2_000, 1_000, 50, 10
 USAGE_TYPES = ("run.used", "span.model_request_end")
 # Characters of a text on the page of its event.
 MOST_TEXT = 200_000
@@ -70,9 +70,8 @@ async def _show_session(request: PageRequest) -> Result:
     session = await records.find(request.path("session"))
     before = _read_number(request.query("before"))
     events = await _load_events(request, session, before)
-    waiting, answered = await _load_requests(request, session)
-    children = (await records.children(session.id)).items
-    run = await load_run_page(request, session, events, children) if session.kind == "workflow" else RunPage()
+    children = await records.children(session.id)
+    run = await load_run_page(request, session, events, children.items) if session.kind == "workflow" else RunPage()
     values: dict[str, Any] = {
         "view": SessionView(session),
         "notice": NOTICES.get(request.query("done"), ""),
@@ -80,13 +79,13 @@ async def _show_session(request: PageRequest) -> Result:
         "entries": fold_minor(list_entries(events)),
         "earlier": events[0].seq if events and events[0].seq > 1 else 0,
         "is_newest": not before,
-        "requests": waiting,
-        "answered": answered,
+        "questions": await _load_questions(request, session),
         "variables": _list_variables(session, run.defaults),
         "usage": await _draw_usage(request, session),
         "work": await load_runtime_facts(request, session) if session.kind == "runtime" else RuntimeFacts(),
         "facts": await _load_facts(request, session),
-        "children": [SessionView(child) for child in children],
+        "children": [SessionView(child) for child in children.items],
+        "has_more_children": children.next is not None,
     }
     return PageContent("session.html", values)
 
@@ -150,16 +149,42 @@ async def _load_texts(context: RuntimeContext, event: Event) -> Event:
     return replace(event, raw=msgspec.json.encode(await load_body(context, event), enc_hook=str).decode())
 
 
-async def _load_requests(request: PageRequest, session: Session) -> tuple[list[RequestView], list[RequestView]]:
-    """The questions that wait, and the newest that were answered or closed otherwise."""
+class Questions(msgspec.Struct, frozen=True):
+    """The oldest questions of a session that wait, and the newest that were answered or closed otherwise.
+
+    `has_more_waiting` and `has_more_closed`: the inbox shows the others.
+    """
+
+    waiting: Sequence[RequestView]
+    closed: Sequence[RequestView]
+    has_more_waiting: bool
+    has_more_closed: bool
+
+
+async def _load_questions(request: PageRequest, session: Session) -> Questions:
     inbox = await request.services.inbox()
-    found = (await inbox.list_requests(session=session.id, state=None, limit=MOST_QUESTIONS)).items
-    closed = [each for each in found if each.state != "open"][-ANSWERED:]
-    waiting = found if len(found) < MOST_QUESTIONS else (await inbox.list_requests(session=session.id, limit=ANSWERED)).items
-    return (
-        [await view_request(request, each) for each in waiting if each.state == "open"],
-        [await view_request(request, each) for each in reversed(closed)],
+    page = await inbox.list_requests(session=session.id, state=None, limit=MOST_QUESTIONS)
+    closed = [each for each in page.items if each.state != "open"]
+    waiting, has_more = [each for each in page.items if each.state == "open"], False
+    if page.next is not None:
+        open_page = await inbox.list_requests(session=session.id, limit=ANSWERED)
+        waiting, has_more = list(open_page.items), open_page.next is not None
+        # The list of requests begins with the oldest, so the newest answers are found by their events.
+        closed = [await inbox.find(name) for name in await _list_answered(request, session)] or closed
+    return Questions(
+        [await view_request(request, each) for each in waiting],
+        [await view_request(request, each) for each in reversed(closed[-ANSWERED:])],
+        has_more,
+        page.next is not None or len(closed) > ANSWERED,
     )
+
+
+async def _list_answered(request: PageRequest, session: Session) -> list[str]:
+    """The ids of the requests that were answered last."""
+    records = await request.services.records()
+    first = max(0, session.last_seq - ANSWER_EVENTS)
+    events = await records.events(session.id, after=first, types=("request.answered",), limit=ANSWER_EVENTS)
+    return [str(event.body["request"]) for event in events if "request" in event.body][-ANSWERED:]
 
 
 async def _load_facts(request: PageRequest, session: Session) -> list[tuple[str, str]]:
