@@ -62,7 +62,7 @@ PICTURES = (
     Picture("inbox", "/inbox"),
     Picture("inbox-phone", "/inbox", is_phone=True, is_dark=True),
     Picture("sessions", "/sessions"),
-    Picture("lanes", "/sessions/lanes", height=420),
+    Picture("lanes", "/sessions/lanes", height=480),
     Picture("run", "/sessions/{run}", is_dark=True, height=1200),
     Picture("report", "/sessions/{run}/report", height=700),
     Picture("proof", "/sessions/{run}/proof"),
