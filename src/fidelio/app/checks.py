@@ -165,9 +165,10 @@ def _check_webhooks(application: Application) -> Check:
     count = len(webhooks.list())
     if not count:
         return Check("webhooks", "ok", "No webhooks.")
+    what = "1 webhook" if count == 1 else f"{count} webhooks"
     if webhooks.is_sending():
-        return Check("webhooks", "ok", f"A process of this home sends new requests to {count} webhooks.")
-    sentence = f"No process of this home sends new requests to its {count} webhooks."
+        return Check("webhooks", "ok", f"A process of this home sends new requests to {what}.")
+    sentence = f"No process of this home sends new requests to its {what}."
     program = application.program
     remedy = f"`{program} up` and `{program} inbox --watch` send while they run, also what was opened before."
     return Check("webhooks", "warning", sentence, "Nobody is told of questions that are opened now.", remedy)
