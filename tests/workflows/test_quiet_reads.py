@@ -205,6 +205,46 @@ async def test_a_repeated_read_sees_what_another_process_has_changed(settings: S
 
 
 @proves("workflows.quiet-reads")
+async def test_two_processes_that_poll_do_not_make_an_event_of_each_read(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play, playing(settings, library) as elsewhere:
+        token = await play.at("tune")
+        for _ in range(REPEATS):
+            for process in (play, elsewhere):
+                assert not (await process("get_workflow_status", session_token=token)).is_error
+    calls = await stored_calls(settings, "get_workflow_status")
+
+    assert sorted(event.body.get("reads", 1) for event in calls) == [1, 1, REPEATS - 1, REPEATS - 1]
+
+
+@proves("workflows.quiet-reads")
+async def test_a_refused_call_between_equal_reads_is_no_change(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play:
+        token = await play.at("tune")
+        for _ in range(3):
+            assert not (await play("get_activity", session_token=token)).is_error
+            assert (await play("get_resource", session_token=token, resource_id="77")).is_error
+    refused = await stored_calls(settings, "get_resource")
+    calls = await stored_calls(settings, "get_activity")
+
+    # The second and the third were counted, and are written with what was refused next.
+    assert ([event.body.get("reads") for event in calls], len(refused)) == ([None, 1, 1], 3)
+
+
+@proves("workflows.quiet-reads")
+async def test_a_read_after_a_change_by_another_process_is_recorded(settings: Settings, library: Path) -> None:
+    async with playing(settings, library) as play, playing(settings, library) as elsewhere:
+        token = await play.at("tune")
+        for _ in range(2):
+            await play("get_workflow_status", session_token=token)
+        await elsewhere("next_activity", session_token=token, activity_id="play")
+        for _ in range(2):
+            await play("get_workflow_status", session_token=token)
+    calls = await stored_calls(settings, "get_workflow_status")
+
+    assert [event.body.get("reads") for event in calls] == [None, 1, None, 1]
+
+
+@proves("workflows.quiet-reads")
 async def test_a_read_with_another_warning_is_recorded(settings: Settings, library: Path) -> None:
     async with playing(settings, library) as play:
         token = await play.at("tune")

@@ -6,7 +6,8 @@ is an event like any other. Equal calls while nothing changes are only counted; 
 read and when the application ends at the latest, so what a crash can lose is bounded. Equal are calls of one agent, with one
 tool, of the same text, and with the same warnings.
 
-The counts belong to a process, because each process commits its own. They decide nothing.
+The counts belong to a process, because each process commits its own. They decide nothing. Events that only record calls, of
+other processes or refused ones, are no change: otherwise two processes that poll would make an event of each read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import msgspec
 
 LONGEST_MS = 5 * 60_000
 MAX_SESSIONS = 1_000
-# Where it is not known which event a commit has led to. No session has it.
-UNKNOWN_SEQ = -1
 # Different reads of a session that are known. More of them are events each.
 MAX_READS = 200
 
@@ -40,7 +39,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class _Session(msgspec.Struct):
-    """The reads of a session since its last change. `end` is its last event, which was a read."""
+    """The reads of a session since its last change. There was none up to the event `end`."""
 
     end: int
     recorded_at: dict[Read, int] = msgspec.field(default_factory=dict)
@@ -62,6 +61,17 @@ class QuietReads:
         """Whether a call may turn out to be a repeated read, for which the session must be loaded from the ledger."""
         known = self._sessions.get(session)
         return known is not None and any(read.tool == tool and read.text == text for read in known.recorded_at)
+
+    def find_end(self, session: str) -> int:
+        """The event up to which the session has not changed since these reads; 0 if there are none."""
+        known = self._sessions.get(session)
+        return known.end if known is not None else 0
+
+    def advance(self, session: str, end: int, seq: int) -> None:
+        """Note that the events after `end` up to `seq` have changed nothing."""
+        known = self._sessions.get(session)
+        if known is not None and known.end == end:
+            known.end = seq
 
     def count_if_repeated(self, session: str, seq: int, read: Read, *, now: int) -> bool:
         """Count a read that equals a read on record since the last change; `seq` is the last event of the session."""
@@ -93,10 +103,9 @@ class QuietReads:
             self._sessions.pop(next(iter(self._sessions)))
         self._sessions[session] = known
 
-    def note_writing(self, session: str, before: int, seq: int, stored: Collection[Read]) -> None:
-        """Note a commit that has only stored repeated reads. Reads go on if `before` was its last event."""
+    def note_stored(self, session: str, stored: Collection[Read]) -> None:
+        """Note a commit that has stored repeated reads, and has changed nothing."""
         known = self._sessions.get(session)
         if known is not None:
-            known.end = seq if known.end == before else known.end
             for read in stored:
                 known.counts.pop(read, None)

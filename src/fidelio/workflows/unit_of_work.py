@@ -30,7 +30,7 @@ from fidelio.ids import is_short_handle, parse_short_token
 from fidelio.ledger.model import Event, NewEvent, Session
 from fidelio.ledger.unit_of_work import LinkedChange, LoadedSession, SessionDecision, UnitOfWork
 from fidelio.locks import KeyedLock
-from fidelio.workflows.quiet_reads import UNKNOWN_SEQ, QuietReads, Read
+from fidelio.workflows.quiet_reads import QuietReads, Read
 from fidelio.workflows.records import complete_claims, require_other_origin
 from fidelio.workflows.refusals import refusal_error
 from fidelio.workflows.tokens import Claims, SessionTokens, ShortClaims, StateClaims, TokenSubject
@@ -43,6 +43,8 @@ T = TypeVar("T")
 CACHED_SESSIONS = 64
 # The agents of a session that have a number. Each costs a name in the record; the replies to others have the sealed token.
 MAX_AGENTS = 100
+# Events of other calls that are looked at for a change since the last read. More of them count as a change.
+MAX_FOLLOWED = 100
 
 
 class WorkflowCall(LoadedSession[Record], frozen=True):
@@ -241,8 +243,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
     ) -> CallResult[T]:
         """Commit a decision and the event of its call; raise `SequenceConflict` if a session has changed."""
         read = _describe_read(tool, call, decision, reading) if reading is not None else None
-        seq, now = call.session.last_seq, self.clock()
-        if read is not None and not decision.events and self.reads.count_if_repeated(call.id, seq, read, now=now):
+        now = self.clock()
+        if read is not None and not decision.events and await self._count_if_repeated(call, read, now):
             return self._build_result(call, LoadedSession(call.session, call.record), decision, ())
         repeated = self.reads.list_repeated(call.id)
         events = [*draft_repeated_reads(repeated), *decision.events]
@@ -256,6 +258,15 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         self._cache_session(done)
         return self._build_result(call, done, decision, done.events)
 
+    async def _count_if_repeated(self, call: WorkflowCall, read: Read, now: int) -> bool:
+        """Count a read instead of recording it, if it is repeated."""
+        seq, end = call.session.last_seq, self.reads.find_end(call.id)
+        if end < seq and self.reads.may_repeat(call.id, read.tool, read.text):
+            events = await self.ledger.events(call.id, after=end, limit=MAX_FOLLOWED)
+            if events and events[-1].seq >= seq and all(event.type == CALLED for event in events if event.seq <= seq):
+                self.reads.advance(call.id, end, seq)
+        return self.reads.count_if_repeated(call.id, seq, read, now=now)
+
     async def write_repeated_reads(self, session: str, *, but: Collection[str] = ()) -> None:
         """Commit the repeated reads of a session, except those with the tools `but`, and go on counting."""
         await self.locks.acquire(session)
@@ -267,8 +278,8 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
             at = await self.load(session)
             # After a conflict they stay counted, and the next commit writes them.
             with suppress(SequenceConflict):
-                done = await self.commit(at, SessionDecision(None, events=draft_repeated_reads(repeated)))
-                self.reads.note_writing(session, at.session.last_seq, done.session.last_seq, repeated)
+                await self.commit(at, SessionDecision(None, events=draft_repeated_reads(repeated)))
+                self.reads.note_stored(session, repeated)
         finally:
             self.locks.release(session)
 
@@ -342,7 +353,7 @@ class WorkflowUnit(UnitOfWork[Record], frozen=True):
         repeated = self.reads.list_repeated(call.id)
         event = self.build_call_event(tool, call, began, error=error.reason or error.code)
         await self.record_refusal(call, *draft_repeated_reads(repeated), event)
-        self.reads.note_commit(call.id, UNKNOWN_SEQ, repeated, None, now=self.clock())
+        self.reads.note_stored(call.id, repeated)
 
 
 def draft_repeated_reads(repeated: Mapping[Read, int]) -> tuple[NewEvent, ...]:
