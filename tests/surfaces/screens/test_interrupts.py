@@ -13,6 +13,8 @@ from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
 
+CTRL_Z = "\x1a"
+SHELL = ("-c", "import os; os.execvp('bash', ['bash', '--norc', '-i'])")
 RUN = ("run", "concert", "--agent", "tuner", "--activity-agent", "play=player")
 
 
@@ -124,6 +126,44 @@ async def test_a_run_that_is_detached_goes_on_without_its_terminal(
                 break
         # No worker was cut off: each has a single run.
         assert [worker.run.number for worker in await list_workers(app, session[0])] == [1, 1]
+
+
+@proves("interrupts.job-control")
+async def test_a_run_that_was_stopped_by_ctrl_z_goes_on_in_the_background_and_reads_keys_again(
+    at_terminal: AtTerminal, concert: RunSetup
+) -> None:
+    async with at_terminal(program=SHELL, variables={"PS1": "READY "}) as shell:
+        await shell.until("READY")
+        shell.press(f"fidelio {' '.join(RUN)} --workflows {concert.workflows}\r")
+        await shell.until("I look at the strings")
+        shell.press(CTRL_Z)
+        await shell.until("Stopped")
+        shell.press("clear; bg\r")
+        await shell.until(lambda: "[1]+" in shell.text and "Stopped" not in shell.text)
+        # The shell owns the terminal: what it reads does not stop the run, which draws nothing.
+        shell.press("echo one-$((1 + 1))\r")
+        await shell.until("one-2")
+        shell.press("fg\r")
+        await shell.until(lambda: "d leaves it working" in shell.text.rpartition("one-2")[2])
+        shell.press("d")
+        await shell.until("goes on in the background")
+
+
+@proves("interrupts.job-control")
+async def test_a_run_ends_in_the_background_without_being_stopped(at_terminal: AtTerminal, concert: RunSetup) -> None:
+    async with at_terminal(program=SHELL, variables={"PS1": "READY "}) as shell:
+        await shell.until("READY")
+        shell.press(f"fidelio {' '.join(RUN)} --workflows {concert.workflows}\r")
+        await shell.until("I look at the strings")
+        shell.press(CTRL_Z)
+        await shell.until("Stopped")
+        shell.press("clear; bg\r")
+        await shell.until(lambda: "[1]+" in shell.text and "Stopped" not in shell.text)
+        (concert.root / "gate").touch()
+        await shell.until("completed")
+        shell.press("wait; echo ended-$?\r")
+        await shell.until("ended-0")
+        assert "Stopped" not in shell.text
 
 
 @proves("interrupts.stop-agents")

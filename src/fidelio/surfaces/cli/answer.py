@@ -13,7 +13,8 @@ from fidelio.inbox import require_person
 from fidelio.ledger.model import Request
 from fidelio.surfaces.cli.context import CliContext, json_option, print_json, print_line, quote_name, with_cli_context
 from fidelio.surfaces.cli.inbox import load_item, print_item
-from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, submit_answer
+from fidelio.surfaces.cli.keyboard import Keyboard
+from fidelio.surfaces.cli.prompting import Answer, Prompter, can_prompt, submit_answer
 from fidelio.surfaces.cli.references import REQUEST, complete_option, find_request
 from fidelio.surfaces.views.requests import view_answered
 

@@ -16,7 +16,8 @@ from fidelio.errors import RequestNotFound, SessionNotFound
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import CliContext, print_line
 from fidelio.surfaces.cli.inbox import load_item, print_item
-from fidelio.surfaces.cli.prompting import Keyboard, Prompter, can_prompt
+from fidelio.surfaces.cli.keyboard import Keyboard
+from fidelio.surfaces.cli.prompting import Prompter, can_prompt
 
 DETACH_KEY = "d"
 
@@ -55,11 +56,12 @@ class AttendedTerminal:
         self._known: set[str] = set()
         self._resources = ExitStack()
         self._task: asyncio.Task[None] | None = None
+        self._is_asking = self._is_background = False
         self._prompter: Prompter | None = None
 
     async def __aenter__(self) -> Self:
         if self.is_attended:
-            keyboard = self._resources.enter_context(Keyboard())
+            keyboard = self._resources.enter_context(Keyboard(self._change_ground))
             self._prompter = Prompter(self._cli, self._application, keyboard, require_person(), detach=self._detach)
             self._task = asyncio.create_task(self._serve(keyboard, self._prompter))
         return self
@@ -111,6 +113,12 @@ class AttendedTerminal:
             if waiting.done() and not waiting.cancelled():
                 await self._ask(prompter, waiting.result())
 
+    def _change_ground(self, is_background: bool) -> None:
+        """Draw nothing while this command is in the background."""
+        self._is_background = is_background
+        if not self._is_asking:
+            (self._pause if is_background else self._resume)()
+
     async def _ask(self, prompter: Prompter, request: str) -> None:
         try:
             item = await load_item(self._application, request)
@@ -119,9 +127,11 @@ class AttendedTerminal:
         if item.request.state != "open" or item.mismatch:
             return
         self._pause()
+        self._is_asking = True
         try:
             await prompter.ask(item.request, lambda: print_item(item, self._cli.program, with_menu=True))
         finally:
+            self._is_asking = False
             # Not where the command ends: a drawing that begins again would go over its last words.
-            if self._task is not None and not self.detached.is_set():
+            if self._task is not None and not self.detached.is_set() and not self._is_background:
                 self._resume()

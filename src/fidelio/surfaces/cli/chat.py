@@ -31,7 +31,8 @@ from fidelio.surfaces.cli.context import (
     uses_color,
     with_cli_context,
 )
-from fidelio.surfaces.cli.prompting import Answer, Keyboard, Prompter, can_prompt, describe_closed
+from fidelio.surfaces.cli.keyboard import Keyboard
+from fidelio.surfaces.cli.prompting import Answer, Prompter, can_prompt, describe_closed
 from fidelio.surfaces.cli.references import RUNTIME_SESSION, project_option
 from fidelio.surfaces.cli.runtime.answers import Answers, describe_question, describe_request, read_answer
 from fidelio.surfaces.cli.runtime.line_reader import LineReader

@@ -8,16 +8,11 @@ and the person is told whose answer counts.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import shutil
 import sys
-import termios
-import tty
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 import msgspec
@@ -28,11 +23,9 @@ from fidelio.inbox import APPROVAL, AnsweredRequest, Inbox
 from fidelio.ledger.model import Request
 from fidelio.processes.caller import identify_process
 from fidelio.surfaces.cli.context import CliContext, describe_channel, output_layout, quote_name, supports_unicode, uses_color
+from fidelio.surfaces.cli.keyboard import BACKSPACE, CONTINUED, DOWN, ENTER, ESCAPE, UP, Keyboard, is_foreground
 from fidelio.surfaces.text import Layout, escape_line, measure, pad
 
-UP, DOWN, ENTER, ESCAPE, BACKSPACE = "up", "down", "enter", "escape", "backspace"
-_KEYS = {"\r": ENTER, "\n": ENTER, "\x7f": BACKSPACE, "\b": BACKSPACE, "\x04": ESCAPE}
-_ARROWS = {"A": UP, "B": DOWN}
 _LONGEST_COMMENT = 2_000
 # Lines of explanations that a menu may have, and lines beside options and explanations. The menu has to stay smaller than the
 # screen: it is erased and drawn again and again, and what has scrolled away cannot be erased.
@@ -142,70 +135,6 @@ def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) 
     yield "  " + layout.shorten("Arrow keys and Enter, or a number. t adds a comment.", layout.width - 2)
 
 
-class Keyboard:
-    """Keys of the terminal, without waiting for a line. Used as a context manager; Ctrl-C stays a signal."""
-
-    def __init__(self) -> None:
-        self._keys: asyncio.Queue[str] = asyncio.Queue()
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace")
-        self._descriptor = -1
-        self._before: list[Any] = []
-
-    def __enter__(self) -> Self:
-        self._descriptor = sys.stdin.fileno()
-        self._before = termios.tcgetattr(self._descriptor)
-        tty.setcbreak(self._descriptor, termios.TCSANOW)
-        asyncio.get_running_loop().add_reader(self._descriptor, self._fill)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        asyncio.get_running_loop().remove_reader(self._descriptor)
-        with suppress(termios.error):
-            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
-
-    async def read(self) -> str:
-        """The next key: a character, or a name as above."""
-        return await self._keys.get()
-
-    def discard(self) -> None:
-        """Forget what was typed until now."""
-        with suppress(termios.error):
-            termios.tcflush(self._descriptor, termios.TCIFLUSH)
-        while not self._keys.empty():
-            self._keys.get_nowait()
-
-    def _fill(self) -> None:
-        try:
-            chunk = os.read(self._descriptor, 1_024)
-        except OSError:
-            chunk = b""
-        if not chunk:
-            asyncio.get_running_loop().remove_reader(self._descriptor)
-            self._keys.put_nowait(ESCAPE)
-            return
-        for key in split_keys(self._decode.decode(chunk)):
-            self._keys.put_nowait(key)
-
-
-def split_keys(text: str) -> Iterator[str]:
-    """Split what the terminal sent into keys. Sequences of other keys, such as F1, are left out."""
-    at = 0
-    while at < len(text):
-        sign = text[at]
-        at += 1
-        if sign != "\x1b":
-            yield _KEYS.get(sign, sign)
-        elif text[at : at + 1] in ("[", "O") and text[at : at + 1]:
-            end = at + 1
-            while end < len(text) and not text[end].isalpha() and text[end] != "~":
-                end += 1
-            if arrow := _ARROWS.get(text[end : end + 1]):
-                yield arrow
-            at = end + 1
-        else:
-            yield ESCAPE
-
-
 def can_prompt() -> bool:
     """Whether a person sits at this terminal. An agent never answers for a person, not even through a terminal of its own."""
     return sys.stdin.isatty() and can_draw() and not identify_process().is_agent
@@ -213,11 +142,7 @@ def can_prompt() -> bool:
 
 def can_draw() -> bool:
     """Whether the terminal belongs to this command: a job in the background must not draw over what a person types."""
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        return False
-    with suppress(OSError):
-        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
-    return False
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and is_foreground(sys.stdout.fileno())
 
 
 async def submit_answer(application: Application, request: str, answer: Answer, *, by: str) -> AnsweredRequest:
@@ -288,6 +213,8 @@ class Prompter:
                 return True
             if not menu.is_typing and self._detach(key):
                 return False
+            if key == CONTINUED:
+                self._drawn = []
             menu = menu.press(key)
         self._erase()
         if not menu.has_answer:
