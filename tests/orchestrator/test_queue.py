@@ -165,7 +165,7 @@ async def test_a_queued_session_says_which_runs_hold_the_slots(harness: Orchestr
         found = await service.explain_waiting((await service.list()).items)
         await service.delete_all()
 
-    assert render(before[alone.id], "fidelio") == "No agent host runs for this home. Start one with `fidelio work`."
+    assert before[alone.id] == "Its agent host is being started."
     assert found[second.id] == "alone holds the only slot in this project (FIDELIO_AGENTS_PER_PROJECT)."
     assert found[busy.id] == "Its messages wait until the running turn has ended."
 
@@ -187,5 +187,7 @@ def test_the_reason_names_the_limit_that_is_reached(limits: AgentLimits, elsewhe
     holders = [agent(f"a{at}", "running", project="there" if elsewhere else "here") for at in range(elsewhere or 1)]
     deeper = [agent(f"d{at}", "running", depth=1) for at in range(20)]
 
-    assert explain_waiting(agent("x", "queued"), [*deeper, *holders], limits, hosted=True) == reason
-    assert explain_waiting(agent("x", "running"), holders, limits, hosted=True) == ""
+    assert explain_waiting(agent("x", "queued"), [*deeper, *holders], limits, hosted=True, now=0) == reason
+    assert explain_waiting(agent("x", "running"), holders, limits, hosted=True, now=0) == ""
+    missing = explain_waiting(agent("x", "queued"), holders, limits, hosted=False, now=60_000)
+    assert render(missing, "fidelio") == "No agent host runs for this home. Start one with `fidelio work`."

@@ -23,6 +23,8 @@ from fidelio.settings import AgentLimits
 # A run that waits for a person occupies no slot.
 OCCUPYING_STATES = ("starting", "running")
 _MAX_HOLDERS = 5
+# What starts a session starts an agent host, too, if none runs. That takes a few seconds on a busy machine.
+_START_MS = 10_000
 
 
 class SlotKey(NamedTuple):
@@ -73,10 +75,14 @@ class Admission:
         return min(free, key=self._last_served.__getitem__, default=None)
 
 
-def explain_waiting(session: AgentSession, holders: Sequence[AgentSession], limits: AgentLimits, *, hosted: bool) -> Text:
+def explain_waiting(
+    session: AgentSession, holders: Sequence[AgentSession], limits: AgentLimits, *, hosted: bool, now: int
+) -> Text:
     """Why a session does not continue now: its run is queued, or messages wait. `holders` are the runs that occupy slots."""
     if session.run.state != "queued":
         return "Its messages wait until the running turn has ended." if session.queued_messages else ""
+    if not hosted and now - session.run.queued_at < _START_MS:
+        return "Its agent host is being started."
     if not hosted:
         return Hint("No agent host runs for this home. Start one with ", Command("work"), ".")
     rivals = [holder for holder in holders if holder.depth == session.depth]

@@ -164,7 +164,8 @@ class AgentService:
             if session.has_record
         ]
         hosted = await asyncio.to_thread(is_hosted, self.context.home)
-        return {item.id: explain_waiting(item, holders, self.context.limits, hosted=hosted) for item in waiting}
+        limits, now = self.context.limits, self.context.clock()
+        return {item.id: explain_waiting(item, holders, limits, hosted=hosted, now=now) for item in waiting}
 
     async def questions(self, session: AgentSession) -> tuple[Request, ...]:
         """The open requests of the session, the oldest first."""
