@@ -117,13 +117,19 @@ def describe_event(event: Event) -> TimelineEntry:
         event.seq,
         event.time,
         event.type,
-        event.actor,
+        find_actor(event),
         what,
         detail[:MOST_TEXT],
         is_error,
         event.type.startswith(_MINOR) and not is_error,
         is_cut=len(detail) > MOST_TEXT or _is_beginning(body),
     )
+
+
+def find_actor(event: Event) -> str:
+    """Who did it: of variables that the conductor has set for a person, the person."""
+    by = "" if event.redacted or event.type != "variables.set" else str(event.body.get("by") or "")
+    return by if by.startswith("person:") else event.actor
 
 
 def _find_words(event: Event) -> tuple[str, str]:

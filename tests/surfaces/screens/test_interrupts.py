@@ -244,6 +244,8 @@ async def test_the_same_input_goes_on_and_another_is_refused_with_the_value_of_t
         records = await app.records()
         session = (await records.sessions(kind="workflow")).items[0]
         assert session.record["set_by"]["pitch"].startswith("person:")
+    events = run_fidelio(("events", session.id), environ=place, directory=concert.project)
+    assert re.search(r"  person:\S+ +set pitch: 440$", events.stdout, re.MULTILINE)
 
 
 @proves("interrupts.deletion-asks")

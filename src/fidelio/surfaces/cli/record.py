@@ -34,7 +34,7 @@ from fidelio.surfaces.cli.erasing import delete_session, redact_command, yes_opt
 from fidelio.surfaces.cli.references import SESSION, describe_next_page
 from fidelio.surfaces.event_words import describe_agent_event, describe_values
 from fidelio.surfaces.text import measure, pad
-from fidelio.surfaces.timeline import describe_event, has_words
+from fidelio.surfaces.timeline import describe_event, find_actor, has_words
 from fidelio.surfaces.views.records import (
     SessionSummary,
     describe_session,
@@ -273,8 +273,9 @@ def _print_event(event: Event, kind: str, *, as_json: bool) -> None:
         return
     # A wide terminal has room for whole names, and for the type, by which --type selects.
     is_wide = terminal_width() >= _WIDE
-    names = f"{pad(quote_name(event.actor), 15)}  {pad(quote_name(event.type), 20)}" if is_wide else ""
-    start = f"{event.seq:>5}  {format_local(event.time)}  {names or pad(quote_name(event.actor, 15), 15)}  "
+    actor = find_actor(event)
+    names = f"{pad(quote_name(actor), 15)}  {pad(quote_name(event.type), 20)}" if is_wide else ""
+    start = f"{event.seq:>5}  {format_local(event.time)}  {names or pad(quote_name(actor, 15), 15)}  "
     print_line(start + shorten(describe_any_event(event, kind), max(_SHORTEST, terminal_width() - measure(start))))
 
 
