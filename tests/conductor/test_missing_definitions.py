@@ -45,7 +45,7 @@ async def test_the_worker_of_a_session_that_a_person_has_ended_is_stopped(setup:
         run = asyncio.create_task(conductor.run(session))
         await works.wait()
         await app.end_session(session, by="person:tester", reason="A storm.")
-        with pytest.raises(ConductorFailure, match="ferry was ended by person:tester: A storm"):
+        with pytest.raises(ConductorFailure, match="ferry was ended by person:tester: A storm\\. "):
             await run
         (worker,) = await list_workers(app, session)
     assert worker.run.state == "stopped"

@@ -22,6 +22,7 @@ from fidelio.conductor.plan import (
     RUN_FAILED,
     RUN_INTERRUPTED,
     Plan,
+    acquire_run_lock,
     check_can_start,
     check_plan,
     check_required_inputs,
@@ -29,7 +30,6 @@ from fidelio.conductor.plan import (
     list_reachable_workflows,
     load_last_failure,
     load_plan,
-    run_lock,
     save_plan,
     start_lock,
     update_plan,
@@ -157,17 +157,16 @@ class Conductor:
                 f"Session {session} is not the run of a workflow by agents.",
                 remedy=Hint("Start one with ", Command("run", "WORKFLOW"), "."),
             )
-        lock = run_lock(self._home, session)
-        if not lock.acquire():
-            raise ConductorFailure(
-                f"Session {session} is being carried out by another process.",
-                remedy=Hint("Watch it with ", Command("events", session, "--follow"), ", or start another run with --new."),
-            )
+        lock = acquire_run_lock(self._home, session)
         self._context.root = session
         try:
             return await self._run_and_record_failure(session, plan)
         finally:
             lock.release()
+
+    def require_free_run(self, session: str) -> None:
+        """Raise if another process carries out the session now, so that none can go on with it in the background."""
+        acquire_run_lock(self._home, session).release()
 
     async def stop_workers(self, session: str, *, by: str, on_request: Callable[[], None]) -> list[AgentSession]:
         """Stop the workers of an interrupted run, and return them. The next start of the run resumes them.
@@ -220,7 +219,8 @@ class Conductor:
             else:
                 await self._run_activity(session, record, plan)
         if record.status == "cancelled" and depth == 0:
-            reason = f"{record.workflow} was ended by {await describe_cancellation(self._ledger, session)}"
+            cancellation = (await describe_cancellation(self._ledger, session)).rstrip(".")
+            reason = f"{record.workflow} was ended by {cancellation}."
             raise BlockedRun(reason, record, remedy="Running the workflow again starts a new run.")
         self._context.report_progress("completed", session, record)
         return record

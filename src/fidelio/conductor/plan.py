@@ -16,7 +16,7 @@ from fidelio.conductor.segments import list_triggers
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
 from fidelio.engine.variables import check_variables, find_missing_required
-from fidelio.errors import Command, Hint, SessionNotFound, UsageProblem
+from fidelio.errors import Command, ConductorFailure, Hint, SessionNotFound, UsageProblem
 from fidelio.home import Home
 from fidelio.ledger import Ledger
 from fidelio.ledger.model import Change, NewEvent, PutDocument
@@ -196,9 +196,15 @@ async def load_last_failure(ledger: Ledger, session: str) -> str:
     return str(newest[-1].body.get("reason", "")) if newest else ""
 
 
-def run_lock(home: Home, session: str) -> FileLock:
-    """Held while a process conducts this run; two processes would send the same worker two tasks."""
-    return FileLock(home.ensure().lock_path(session))
+def acquire_run_lock(home: Home, session: str) -> FileLock:
+    """Acquire what a process holds while it conducts a run: two processes would send the same worker two tasks."""
+    lock = FileLock(home.ensure().lock_path(session))
+    if not lock.acquire():
+        raise ConductorFailure(
+            f"Session {session} is being carried out by another process.",
+            remedy=Hint("Watch it with ", Command("events", session, "--follow"), ", or start another run with --new."),
+        )
+    return lock
 
 
 def start_lock(home: Home, plan: Plan) -> FileLock:

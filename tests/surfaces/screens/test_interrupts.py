@@ -221,6 +221,21 @@ async def test_a_script_goes_on_with_the_same_run_when_it_is_left_to_the_backgro
         assert [run.state for run in await (await app.agents()).runs("one")] == ["succeeded"]
 
 
+@proves("interrupts.detach")
+async def test_a_run_at_another_terminal_is_not_said_to_go_on_in_the_background(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    command = (*RUN, "--workflows", str(concert.workflows))
+    async with at_terminal(*command) as terminal:
+        await terminal.until("I look at the strings")
+        second = run_fidelio((*command, "--detach"), environ=place, directory=concert.project)
+        terminal.interrupt()
+        await terminal.wait()
+
+    assert (second.returncode, "background" in second.stdout) == (1, False)
+    assert "is being carried out by another process" in second.stderr
+
+
 @proves("interrupts.same-input")
 async def test_the_same_input_goes_on_and_another_is_refused_with_the_value_of_the_run(
     at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]

@@ -93,6 +93,7 @@ def run_command(
             found = await conductor.find_or_start(plan, force_new=options["anew"])
             command = _background_command(cli, plan, directories, with_bundled=with_bundled)
             if options["detach"]:
+                conductor.require_free_run(found.session)
                 run.detach(found.session, command, as_json=options["as_json"])
                 return
             display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
