@@ -110,7 +110,7 @@ def test_the_next_page_of_a_list_is_printed_by_the_command_below_it(
         (("verify",), "sessions"),
         (("agents", "list"), "agents start"),
         (("sessions",), "tour"),
-        (("agents", "result", "nobody"), "agents start"),
+        (("agents", "result", "nobody"), "agents start nobody PROMPT"),
     ],
 )
 def test_every_error_and_every_empty_list_names_commands_of_the_same_home(
@@ -145,6 +145,18 @@ async def test_a_waiting_agent_is_answered_with_the_command_in_its_status(
 
 
 @proves("hints.home")
+def test_an_error_about_a_session_names_whole_commands(fidelio: Fidelio, tmp_path: Path) -> None:
+    def command_in(*words: str) -> str:
+        (found,) = re.findall(r"`fidelio (agents [^`]*)`", fidelio("agents", *words).stderr)
+        return str(found)
+
+    assert command_in("result", "one") == "agents start one PROMPT"
+    assert command_in("result", "x" * 100) == "agents start NAME PROMPT"
+    assert fidelio("agents", "start", "one", "Sing.", "-b", "echo").returncode == 0
+    assert command_in("start", "one", "Sing.", "-b", "echo") == "agents resume one PROMPT"
+
+
+@proves("hints.home")
 def test_no_home_option_is_added_if_the_environment_names_the_same_home(fidelio: Fidelio, home: Path) -> None:
     same = fidelio("--home", str(home), "events", "nobody")
     none = fidelio("events", "nobody")
@@ -168,7 +180,7 @@ def test_a_command_names_python_if_the_program_is_not_on_the_path(fidelio: Fidel
         (("nosuch",), "--help"),
         (("mcp", "--nope"), "mcp --help"),
         (("lint", "nosuch"), "lint --help"),
-        (("agents", "result", "nobody"), "agents start"),
+        (("agents", "result", "nobody"), "agents start nobody PROMPT"),
     ],
 )
 def test_a_usage_error_names_a_command_that_works(fidelio: Fidelio, command: tuple[str, ...], shown: str) -> None:

@@ -161,8 +161,8 @@ def test_a_person_is_told_commands_and_not_tools(agents: Shell) -> None:
         agents("result", "task", code=1),
         agents("result", "ghost", code=4),
     ]
-    for text, command in zip(said, ("resume", "send", "wait", "start"), strict=True):
-        assert f" agents {command}`" in text
+    for text, command, name in zip(said, ("resume", "send", "wait", "start"), ("task", "task", "task", "ghost"), strict=True):
+        assert f" agents {command} {name}" in text
     while "waits for you" not in (status := agents("status", "asks")):
         agents("wait", "asks", "--timeout", "0.2", code=5)
     assert ["│ May I?" in status, "Option yes\n      │ Go on" in status, "fidelio answer r_" in status] == [True, True, True]

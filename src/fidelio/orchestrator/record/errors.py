@@ -19,13 +19,20 @@ from fidelio.orchestrator.record.model import AgentSession, Run
 from fidelio.orchestrator.record.rules import DIRECTORY_MISSING, MAX_NAME_LENGTH, MAX_QUEUED_MESSAGES, STATUSES
 
 _MAX_CANDIDATES = 10
-_START = Command("agents", "start", tool="start_agent_session")
-_RESUME = Command("agents", "resume", tool="resume_agent_session")
-_SEND = Command("agents", "send", tool="send_agent_message")
-_STOP = Command("agents", "stop", tool="stop_agent_session")
-_STATUS = Command("agents", "status", tool="get_agent_session_status")
-_WAIT = Command("agents", "wait", tool="wait_for_agent_sessions")
 _END_VERBS = {"failed": "failed", "stopped": "was stopped", "lost": "was lost"}
+
+
+def _word(name: str) -> str:
+    """The name as a word of a command; NAME for what looks like an option, and for what is too long for a name."""
+    return "NAME" if name.startswith("-") or len(name) > MAX_NAME_LENGTH else name
+
+
+def _resume(name: str) -> Command:
+    return Command("agents", "resume", _word(name), "PROMPT", tool="resume_agent_session")
+
+
+def _wait(name: str) -> Command:
+    return Command("agents", "wait", _word(name), tool="wait_for_agent_sessions")
 
 
 def invalid_name(name: str) -> UsageProblem:
@@ -37,14 +44,15 @@ def invalid_name(name: str) -> UsageProblem:
 
 def session_exists(name: str, project: str) -> AgentSessionExists:
     return AgentSessionExists(
-        f"Session already exists: {name} in {project}.", remedy=Hint("Use ", _RESUME, " or choose a different name.")
+        f"Session already exists: {name} in {project}.", remedy=Hint("Use ", _resume(name), " or choose a different name.")
     )
 
 
 def session_missing(name: str, project: str | None) -> AgentSessionNotFound:
     where = f" in {project}" if project else ""
+    start = Command("agents", "start", _word(name), "PROMPT", tool="start_agent_session")
     return AgentSessionNotFound(
-        f"Session does not exist: {name!r:.80}{where}.", remedy=Hint("Use ", _START, " to create it first.")
+        f"Session does not exist: {name!r:.80}{where}.", remedy=Hint("Use ", start, " to create it first.")
     )
 
 
@@ -57,23 +65,26 @@ def ambiguous_name(name: str, found: Sequence[Session]) -> AmbiguousAgentSession
 
 
 def session_busy(session: AgentSession) -> AgentBusy:
+    send = Command("agents", "send", _word(session.name), "MESSAGE", tool="send_agent_message")
+    stop = Command("agents", "stop", _word(session.name), tool="stop_agent_session")
     return AgentBusy(
         f"Session {session.name} is running: its run {session.run.number} is {session.run.state}.",
-        remedy=Hint("Use ", _SEND, " to queue a message for its next turn, or ", _STOP, " to end this turn."),
+        remedy=Hint("Use ", send, " to queue a message for its next turn, or ", stop, " to end this turn."),
     )
 
 
 def result_pending(session: AgentSession) -> AgentBusy:
+    status = Command("agents", "status", _word(session.name), tool="get_agent_session_status")
     return AgentBusy(
         f"Session {session.name} is still running: its run {session.run.number} is {session.run.state}.",
-        remedy=Hint("Use ", _STATUS, " or ", _WAIT, " until it has finished."),
+        remedy=Hint("Use ", status, " or ", _wait(session.name), " until it has finished."),
     )
 
 
 def message_queue_full(session: AgentSession) -> AgentBusy:
     return AgentBusy(
         f"Session {session.name} has {MAX_QUEUED_MESSAGES} messages waiting already.",
-        remedy=Hint("Wait for its next turn with ", _WAIT, ", or stop the session."),
+        remedy=Hint("Wait for its next turn with ", _wait(session.name), ", or stop the session."),
     )
 
 
@@ -89,7 +100,7 @@ def run_unsuccessful(session: AgentSession, run: Run, partial: str) -> ExecutorF
     detail = f": {run.detail.rstrip('.')}" if run.detail else ""
     return ExecutorFailure(
         f"Run {run.number} of session {session.name} {_END_VERBS[run.state]}{reason}{detail}.",
-        remedy=Hint("Use ", _RESUME, " to go on."),
+        remedy=Hint("Use ", _resume(session.name), " to go on."),
         reason=run.reason or run.state,
         partial=partial,
     )
