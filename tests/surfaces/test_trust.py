@@ -142,14 +142,15 @@ def test_workflows_are_trusted_by_directory_and_can_be_distrusted_again(fidelio:
     fidelio("trust", ".fidelio", "--yes")
     (clone / ".fidelio" / "workflows" / "later.yaml").write_text(WORKFLOW.replace("theirs", "later"))
     after = listed()
-    directories = json.loads(fidelio("trust", "--json").stdout)["directories"]
+    first, *others = json.loads(fidelio("trust", "--json").stdout)["items"]
     removed = fidelio("trust", "--remove", ".")
 
     assert {"theirs", "later", "hello"} <= set(after)
-    assert directories == [{"path": str(clone), "exists": True}]
+    assert first == {"kind": "directory", "path": str(clone), "exists": True, "by": "command"}
+    assert {entry["kind"] for entry in others} == {"blueprint"}
     assert "is trusted no longer" in removed.stdout
     assert "theirs" not in listed()
-    assert json.loads(fidelio("trust", "--json").stdout) == {"directories": [], "blueprints": [], "environment": []}
+    assert json.loads(fidelio("trust", "--json").stdout) == {"items": [], "next": None}
 
 
 @proves("trust.command")

@@ -18,7 +18,15 @@ from fidelio.orchestrator.blueprints.trust import describe_effect
 from fidelio.runtime.agents.definition import describe_effect as agent_effect
 from fidelio.runtime.environments.versions import describe_effect as environment_effect
 from fidelio.runtime.named_definitions import DefinitionFile
-from fidelio.surfaces.cli.context import CliContext, escape_line, json_option, print_json, print_sentence, with_cli_context
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    escape_line,
+    json_option,
+    print_items,
+    print_json,
+    print_sentence,
+    with_cli_context,
+)
 from fidelio.trust import VARIABLE, Trust
 
 
@@ -101,9 +109,12 @@ def _print_contents(contents: ProjectContents) -> None:
 def _print_trusted(cli: CliContext, trust: Trust, *, as_json: bool) -> None:
     trusted = [entry for entry in trust.directories if not entry.is_home_only]
     if as_json:
-        directories = [{"path": entry.path, "exists": Path(entry.path).is_dir()} for entry in trusted]
-        blueprints = [{"source": entry.source, "hash": entry.hash} for entry in trust.blueprints]
-        print_json({"directories": directories, "blueprints": blueprints, "environment": list(trust.named)})
+        named = [{"kind": "directory", "path": name, "exists": Path(name).is_dir(), "by": VARIABLE} for name in trust.named]
+        directories = [
+            {"kind": "directory", "path": entry.path, "exists": Path(entry.path).is_dir(), "by": "command"} for entry in trusted
+        ]
+        blueprints = [{"kind": "blueprint", "source": entry.source, "hash": entry.hash} for entry in trust.blueprints]
+        print_items([*directories, *named, *blueprints])
         return
     for entry in trusted:
         print_sentence(f"directory  {escape_line(entry.path)}{'' if Path(entry.path).is_dir() else ' (missing)'}")
