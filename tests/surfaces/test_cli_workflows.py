@@ -89,7 +89,7 @@ def test_lint_ends_with_1_when_there_are_errors_and_names_the_line(fidelio: Fide
     bad = write(tmp_path / "bad", "lost", GOOD.replace("initialActivity: only", "initialActivity: gone"))
 
     clean, broken = fidelio("lint", str(good)), fidelio("lint", str(bad))
-    findings = json.loads(fidelio("lint", str(bad), "--json").stdout)
+    findings = json.loads(fidelio("lint", str(bad), "--json").stdout)["items"]
 
     assert (clean.returncode, clean.stdout) == (0, "No findings.\n")
     assert broken.returncode == 1
@@ -153,8 +153,8 @@ def test_lint_reads_a_directory_as_it_is_served(fidelio: Fidelio, tmp_path: Path
     )
     write(tmp_path / "own", "borrower", borrowed)
 
-    alone = json.loads(fidelio("lint", "own", "--json").stdout)
-    together = json.loads(fidelio("lint", "own", "--with-bundled", "--json").stdout)
+    alone = json.loads(fidelio("lint", "own", "--json").stdout)["items"]
+    together = json.loads(fidelio("lint", "own", "--with-bundled", "--json").stdout)["items"]
 
     assert "unresolved-workflow" in {finding["rule"] for finding in alone}
     assert "unresolved-workflow" not in {finding["rule"] for finding in together}
@@ -204,6 +204,7 @@ def test_lint_names_what_it_did_not_open(fidelio: Fidelio, tmp_path: Path) -> No
     (root / "one" / "notes.txt").write_text("")
 
     assert "one/notes.txt" in fidelio("lint", str(root)).stderr
+    assert json.loads(fidelio("lint", str(root), "--json").stdout)["unopened"] == ["one/notes.txt"]
 
 
 @proves("dialects.list")

@@ -56,7 +56,7 @@ def test_it_writes_a_strict_workflow_without_findings_that_can_be_drawn(fidelio:
     assert "Wrote .fidelio/workflows/mine/workflow.yaml\n" in done.stdout
     # What people copy first shows the short form.
     assert "condition: approved == false\n" in (workflows / "mine" / "workflow.yaml").read_text()
-    assert (json.loads(linted.stdout), json.loads(alone.stdout)) == ([], [])
+    assert (json.loads(linted.stdout)["items"], json.loads(alone.stdout)["items"]) == ([], [])
     assert (definition.id, definition.fidelity, checkpoint.answered_by) == ("mine", "enforce", "person")
     assert "Plan" in fidelio("draw", "mine").stdout
 
@@ -186,7 +186,7 @@ def test_any_other_id_gives_a_workflow_of_that_id(fidelio: Fidelio, name: str) -
     fidelio("new", name)
 
     assert name in listed(fidelio)
-    assert json.loads(fidelio("lint", "--json").stdout) == []
+    assert json.loads(fidelio("lint", "--json").stdout)["items"] == []
     assert json.loads(fidelio("show", name, "--json").stdout)["id"] == name
 
 
@@ -304,7 +304,7 @@ def test_a_workflow_is_copied_with_all_its_files_and_a_new_id(fidelio: Fidelio, 
     assert copied == {file.relative_to(hello) for file in Path(hello).rglob("*") if file.is_file()}
     # Its comments and everything else stay as they are.
     assert manifest == (Path(hello) / "workflow.yaml").read_text().replace("id: hello", 'id: "mine"', 1)
-    assert json.loads(fidelio("lint", "--json").stdout) == []
+    assert json.loads(fidelio("lint", "--json").stdout)["items"] == []
     assert {"hello", "mine"} <= set(listed(fidelio))
     assert fidelio("new", "mine", "--from", "hello").returncode == 2
 

@@ -246,7 +246,8 @@ def test_every_list_has_items_and_next(setup: RunSetup, place: dict[str, str]) -
     run_fidelio(("agents", "start", "one", "Play.", "-b", "robot"), environ=place, directory=setup.project)
     lists = (
         "list", "sessions", "inbox", "agents list", "agents blueprints", "search word", "runtime sessions", "runtime agents",
-        "environments list", "vaults list", "trace last",
+        "environments list", "vaults list", "trace last", "lint", "trust", "passkeys list", "webhooks list",
+        "webhooks deliveries",
     )  # fmt: skip
     run_fidelio(("tour",), environ=place, directory=setup.project)
     for command in lists:

@@ -43,6 +43,7 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_option,
     print_block,
+    print_items,
     print_json,
     print_line,
     print_message,
@@ -147,7 +148,8 @@ def _check(cli: CliContext, *, directory: str | None, with_bundled: bool, strict
     findings = _lint(cli, directory, with_bundled=with_bundled)
     examples = {} if as_json else load_examples(finding.rule for finding in findings)
     if as_json:
-        print_json(encode_findings(findings))
+        unopened = list_unopened_files(directory) if directory is not None else []
+        print_items(encode_findings(findings), unopened=unopened[:MAX_LISTED_UNOPENED])
     elif as_sarif:
         print_json(encode_sarif(findings, root=current_directory(), examples=examples))
     else:
@@ -162,7 +164,7 @@ def _check(cli: CliContext, *, directory: str | None, with_bundled: bool, strict
     return int(has_errors(findings) or (strict and bool(findings)))
 
 
-MAX_UNOPENED = 20
+MAX_UNOPENED, MAX_LISTED_UNOPENED = 20, 1_000
 
 
 def _name_unopened_files(directory: str | None) -> None:
