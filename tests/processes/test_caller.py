@@ -185,6 +185,17 @@ def test_the_process_at_the_other_end_of_a_connection_counts(host: str, environ:
 
 
 @proves("processes.peer")
+def test_a_process_cannot_hide_behind_another_address_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A machine without a network has no other address, so that of loopback stands for it.
+    monkeypatch.setattr("ipaddress.IPv4Address.is_loopback", property(lambda _: False))
+    with connected("127.0.0.1", {"FIDELIO_AGENT": RUN}) as (peer, server):
+        found = identify_peer(peer, server)
+
+    assert (found.kind, found.run) == ("agent", RUN)
+    assert identify_peer(peer, server) == UNKNOWN_AGENT
+
+
+@proves("processes.peer")
 def test_a_process_that_hides_its_files_is_not_taken_for_a_person() -> None:
     with connected("127.0.0.1", {}, "hide") as (peer, server):
         # Root without its capabilities, as other users, cannot look at the process.
@@ -212,7 +223,7 @@ def test_without_a_table_of_connections_a_peer_is_unseen(monkeypatch: pytest.Mon
 
 
 @proves("processes.peer")
-@pytest.mark.parametrize("peer", [None, ("192.0.2.1", 5000), ("testclient", 50000)])
+@pytest.mark.parametrize("peer", [None, ("203.0.113.1", 5000), ("2001:db8::1", 5000), ("testclient", 50000)])
 def test_a_peer_elsewhere_is_not_taken_for_a_person(peer: tuple[str, int] | None) -> None:
     assert identify_peer(peer, ("127.0.0.1", 7333)) == UNSEEN
 

@@ -1,15 +1,17 @@
 """Lookup of the process at the other end of a TCP connection, so that its signs of an agent count.
 
-Only under Linux and only on loopback: the tables of the kernel list both ends of such a connection, with the inode of each
-socket, and the files of a process link to that inode. A process can hide its files, or close its end after it has sent a
-request; another user's are hidden anyway. None of them is taken for a person's program: there, a peer that is not found is an
-agent of unknown run. Apart from `caller`, because only servers over HTTP need it.
+Only under Linux and only for peers on this machine: the tables of the kernel list both ends of such a connection, with the
+inode of each socket, and the files of a process link to that inode. A process can hide its files, close its end after it has
+sent a request, or use another address of the machine than loopback; another user's files are hidden anyway. None of them is
+taken for a person's program: there, a peer that is not found is an agent of unknown run. Apart from `caller`, because only
+servers over HTTP need it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,19 +32,28 @@ def identify_peer(peer: Address | None, server: Address | None) -> Caller:
     Slow: it looks at the files of all processes. Several processes may hold a connection; each of them counts. `UNSEEN`: the
     peer is on another machine, or this system does not show its processes.
     """
-    if peer is None or server is None or not _is_loopback(peer[0]) or not _TABLES[0].exists():
+    if peer is None or server is None or not _TABLES[0].exists() or not _is_own_address(peer[0]):
         return UNSEEN
     holders = tuple(_find_holders(_find_socket(peer, server[1])))
     found = combine_callers(*(decide_caller(read_signs(pid)) for pid in holders)) if holders else UNKNOWN_AGENT
     return replace(found, processes=holders)
 
 
-def _is_loopback(host: str) -> bool:
+def _is_own_address(host: str) -> bool:
+    """Whether an address belongs to this machine: only then can it be bound."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if plain.is_loopback:
+        return True
+    try:
+        with socket.socket(socket.AF_INET if plain.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(plain), 0))
+    except OSError:
+        return False
+    return True
 
 
 def _find_socket(peer: Address, server_port: int) -> str:
