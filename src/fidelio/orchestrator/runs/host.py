@@ -177,7 +177,8 @@ class HostLoop:
             async for session in self._queries.iterate_sessions(status=state)
         ]
         # Sessions are listed newest first, and several may have been queued in the same millisecond.
-        for agent in sorted(reversed(active), key=lambda agent: agent.record.run.queued_at):
+        active.reverse()
+        for agent in sorted(active, key=lambda agent: agent.record.run.queued_at):
             # A run that another machine has begun is left to it.
             if agent.record.run.id not in known and agent.record.run.host in ("", self._name):
                 await self._queue_run(agent)
