@@ -153,6 +153,21 @@ async def test_a_demo_that_is_stopped_leaves_no_question_behind(
     assert fidelio("verify", "--all").stdout == "1 of 1 sessions hold.\n"
 
 
+@proves("cli.demo-ended")
+async def test_the_server_goes_on_when_somebody_has_ended_the_demo(environ: dict[str, str], fidelio: Fidelio) -> None:
+    async with up(environ, "--demo") as (process, output):
+        address = (await line_with(output, "leads agents")).split()[-1].removesuffix("/mcp")
+        await question_in(output)
+        (session,) = json.loads(fidelio("sessions", "--json").stdout)["items"]
+        fidelio("sessions", "--end", session["id"])
+        await line_with(output, "Somebody has ended the session of the demo")
+        async with httpx2.AsyncClient() as web:
+            health = await web.get(f"{address}/health")
+        assert process.returncode is None
+
+    assert health.status_code == 200
+
+
 @proves("cli.demo-record", "sessions.report-conditions")
 async def test_an_agent_that_reports_what_the_answer_ruled_out_differs_in_the_report(
     connect: Connect, fidelio: Fidelio

@@ -24,8 +24,9 @@ from fidelio.app.records import Records
 from fidelio.app.webhooks.sending import send_webhooks
 from fidelio.clock import format_local
 from fidelio.engine.record import CALLED, COMPLETED
-from fidelio.errors import UsageProblem
+from fidelio.errors import FidelioError, SessionNotFound, UsageProblem
 from fidelio.home import Home
+from fidelio.inbox import Inbox
 from fidelio.ledger.model import Event
 from fidelio.settings import Settings
 from fidelio.surfaces.cli.attended import AttendedTerminal
@@ -36,6 +37,7 @@ from fidelio.surfaces.cli.context import (
     json_text,
     print_commands,
     print_line,
+    print_sentence,
     quote_name,
     run_async,
     uses_color,
@@ -44,7 +46,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.http.api.application import create_json_routes
 from fidelio.surfaces.http.api.operations import JsonServices
 from fidelio.surfaces.http.application import create_app
-from fidelio.surfaces.http.demo_agent import AGENT, connect_demo_agent
+from fidelio.surfaces.http.demo_agent import AGENT, DemoAgent, connect_demo_agent
 from fidelio.surfaces.http.guard import validate_host_name
 from fidelio.surfaces.http.limits import ProgramLimits
 from fidelio.surfaces.http.serving import open_listeners, serve_http
@@ -120,7 +122,8 @@ def run_server(
                 note_address(settings.home, url)
                 _print_welcome(url, cli.program, token, make_link(application.keys(), url))
                 if demo:
-                    await run_demo(bundled, f"{url}{DEMO_PATH}", token=token.value, person=None, program=cli.program, cli=cli)
+                    endpoint, program = f"{url}{DEMO_PATH}", cli.program
+                    await run_demo(bundled, endpoint, token=token.value, person=None, program=program, cli=cli, has_page=True)
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
             project, limits = str(current_directory()), ProgramLimits.from_settings(settings.http)
@@ -226,26 +229,34 @@ def _print_welcome(url: str, program: str, token: ServerToken, link: str) -> Non
         )
         return
     header = f' --header "{token.header}"' if token.value else ""
-    print_line(f"Fidelio leads agents through workflows at {url}/mcp")
+    print_sentence(f"Fidelio leads agents through workflows at {url}/mcp")
     # What is to be copied is not broken into lines.
     click.echo(f"  your browser: {click.style(link, bold=True) if uses_color() else link}")
-    print_line(f"  (works once, for ten minutes; `{program} open` prints another)")
-    print_line(f"  your agents:  `{program} init` connects them, in a project")
+    print_sentence(f"  (works once, for ten minutes; `{program} open` prints another)")
+    print_sentence(f"  your agents:  `{program} init` connects them, in a project")
     click.echo(f"  Claude Code:  claude mcp add --transport http fidelio {url}/mcp{header}")
     if token.value:
-        print_line("  any client:   sends that header, or x-api-key with the same token")
+        print_sentence("  any client:   sends that header, or x-api-key with the same token")
     else:
-        print_line("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
-    print_line("Ctrl-C stops the server. Sessions stay, and go on with its next start.")
+        print_sentence("  no token:     every user of this machine can use this server. --no-token is for tests.", err=True)
+    print_sentence("Ctrl-C stops the server. Sessions stay, and go on with its next start.")
 
 
 async def run_demo(
-    application: Application, address: str, *, token: str, person: str | None, program: str, cli: CliContext | None = None
+    application: Application,
+    address: str,
+    *,
+    token: str,
+    person: str | None,
+    program: str,
+    cli: CliContext | None = None,
+    has_page: bool = False,
 ) -> None:
     """Run the scripted agent to the end of `hello`, at the MCP endpoint `address`.
 
     `token`: the token of the server. `person`: the option that a scripted person chooses; None waits for a real person.
     `program`: how the commands begin that the output suggests. `cli`: ask at the terminal of this command, if it has one.
+    `has_page`: the question can be answered on the web page.
     """
     records, inbox = await application.records(), await application.inbox()
     if not wants_json_reply():
@@ -262,18 +273,21 @@ async def run_demo(
                 if terminal.is_attended:
                     terminal.ask(request)
                 else:
-                    _print_request_hint(request, program)
+                    _print_request_hint(request, program, has_page=has_page)
                 if person is not None:
                     await inbox.answer(request, person, by="person:scripted", channel="cli")
-                await inbox.wait_until_closed(request)
-                await agent.finish()
-                await asyncio.wait_for(display, LAST_EVENT_SECONDS)
+                is_finished = await _finish_unless_ended(records, inbox, agent, session, request)
+                if is_finished:
+                    await asyncio.wait_for(display, LAST_EVENT_SECONDS)
             finally:
                 display.cancel()
                 # Its errors are not raised: the exception that ended this block is reported already.
                 await asyncio.gather(display, return_exceptions=True)
                 await terminal.stop_asking()
-                await _delete_unless_completed(records, session, f"agent:{AGENT}")
+                await _delete_unfinished(records, session, f"agent:{AGENT}")
+    if not is_finished:
+        print_sentence("Somebody has ended the session of the demo, so its agent has stopped.")
+        return
     if wants_json_reply():
         click.echo(json_text({"kind": "completed", "session": session}))
         return
@@ -291,9 +305,28 @@ def _attend(cli: CliContext | None, application: Application, *, attended: bool)
     )
 
 
-async def _delete_unless_completed(records: Records, session: str, actor: str) -> None:
+async def _finish_unless_ended(records: Records, inbox: Inbox, agent: DemoAgent, session: str, request: str) -> bool:
+    """Work from the answer to the end. False if somebody has ended or deleted the session meanwhile."""
+    try:
+        await inbox.wait_until_closed(request)
+        await agent.finish()
+    except FidelioError:
+        if await _is_unfinished(records, session):
+            raise
+        return False
+    return True
+
+
+async def _is_unfinished(records: Records, session: str) -> bool:
+    try:
+        return (await records.find(session)).status in ("active", "blocked")
+    except SessionNotFound:
+        return False
+
+
+async def _delete_unfinished(records: Records, session: str, actor: str) -> None:
     """Delete the session of a demo that was stopped, because nothing continues it and its request would stay in the inbox."""
-    if (await records.find(session)).status == "completed":
+    if not await _is_unfinished(records, session):
         return
     await records.erase([session], actor=actor, reason="The demo was stopped before its end.")
     with suppress(OSError):
@@ -302,11 +335,12 @@ async def _delete_unless_completed(records: Records, session: str, actor: str) -
         print_line("The demo was stopped before its end, so its session is deleted and its question withdrawn.")
 
 
-def _print_request_hint(request: str, program: str) -> None:
+def _print_request_hint(request: str, program: str, *, has_page: bool) -> None:
     if wants_json_reply():
         click.echo(json_text({"kind": "waiting", "request": request}))
         return
-    click.echo("\nThe agent has stopped at a question for you. Answer it in another terminal:")
+    where = "on the web page, or in another terminal" if has_page else "in another terminal"
+    click.echo(f"\nThe agent has stopped at a question for you. Answer it {where}:")
     click.echo(f"  {program} inbox\n  {program} answer {request} warm      (or brief, or none)\n")
 
 
