@@ -36,7 +36,6 @@ from fidelio.surfaces.cli.context import (
     escape_line,
     json_text,
     print_commands,
-    print_line,
     print_sentence,
     quote_name,
     run_async,
@@ -101,7 +100,7 @@ def run_server(
     """
     settings = load_server_settings(options)
     if any_port and _is_in_use(address):
-        print_line(f"Port {address.port} is in use, so the demo takes a free one.")
+        print_sentence(f"Port {address.port} is in use, so the demo takes a free one.")
         address = msgspec.structs.replace(address, port=0)
     token = address.load_token(settings.home)
     # Without a token callers are unknown, so the name of a session must not be enough to open it.
@@ -332,7 +331,7 @@ async def _delete_unfinished(records: Records, session: str, actor: str) -> None
     with suppress(OSError):
         # Standard output may be closed; a closed pipe may be the reason why the demo stops.
         click.echo()
-        print_line("The demo was stopped before its end, so its session is deleted and its question withdrawn.")
+        print_sentence("The demo was stopped before its end, so its session is deleted and its question withdrawn.")
 
 
 def _print_request_hint(request: str, program: str, *, has_page: bool) -> None:
