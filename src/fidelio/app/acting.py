@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -43,7 +44,8 @@ class PersonActions:
 
     def __init__(self, application: Application, project: str) -> None:
         self._application, self._project = application, project
-        self._running: set[asyncio.Task[Any]] = set()
+        # By the session of the run.
+        self._running: dict[str, asyncio.Task[Any]] = {}
 
     async def run_workflow(
         self, workflow: str, inputs: Mapping[str, Any], *, agent: str = "", project: str = "", by: str
@@ -59,16 +61,25 @@ class PersonActions:
         require_directory(plan.project)
         conductor = await self._application.conductor(ignore_event)
         run = await conductor.find_or_start(plan, force_new=True)
-        self._keep_running(conductor.run(run.session))
+        self._keep_running(run.session, conductor.run(run.session))
         return run.session
 
-    async def continue_run(self, session: Session) -> None:
-        """Let the agents of a run go on where they failed. The run goes on in this process."""
+    def is_running(self, session: str) -> bool:
+        """Whether this process carries out a run."""
+        return session in self._running
+
+    async def is_run_of_agents(self, session: Session) -> bool:
+        """Whether agents carry out a session, in whatever process."""
         records = await self._application.records()
-        if session.kind != "workflow" or not await records.events(session.id, types=(RUN_STARTED,), limit=1):
+        return session.kind == "workflow" and bool(await records.events(session.id, types=(RUN_STARTED,), limit=1))
+
+    async def continue_run(self, session: Session) -> None:
+        """Let the agents of a run go on where they failed, or where their process ended. The run goes on in this process."""
+        if not await self.is_run_of_agents(session):
             raise UsageProblem(f"No agents carry out session {session.id}.", remedy="Its page says what it is.")
         conductor = await self._application.conductor(ignore_event)
-        self._keep_running(conductor.run(session.id))
+        conductor.require_free_run(session.id)
+        self._keep_running(session.id, conductor.run(session.id))
 
     async def start_agent(self, blueprint: str, message: str, *, name: str = "", project: str = "") -> str:
         """Start an agent of a blueprint, by default with a name of its own, and return its session."""
@@ -121,22 +132,24 @@ class PersonActions:
 
     async def close(self) -> None:
         """Stop the runs that go on in this process. A workflow goes on when it is run again."""
-        for task in self._running:
+        running = tuple(self._running.values())
+        for task in running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def _say(self, session: str, message: str, *, by: str, channel: str) -> None:
         service = await self._application.runtime()
         await service.send(session, [{"type": "user.message", "content": message}], by=by, channel=channel)
 
-    def _keep_running(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _keep_running(self, session: str, work: Coroutine[Any, Any, Any]) -> None:
         """What fails in a run is on record in its session."""
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._note_end)
+        self._running[session] = task = asyncio.create_task(work)
+        task.add_done_callback(partial(self._note_end, session))
 
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+    def _note_end(self, session: str, task: asyncio.Task[Any]) -> None:
+        # The run may have begun again meanwhile.
+        if self._running.get(session) is task:
+            del self._running[session]
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.warning("A run that a person has started here has failed: %s", error)
 

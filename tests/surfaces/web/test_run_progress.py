@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fidelio.app.application import Application
+from fidelio.conductor.context import ignore_event
+from fidelio.conductor.plan import Plan, acquire_run_lock
+from fidelio.locks import FileLock
 from fidelio.settings import load_settings
 from fidelio.surfaces.mcp.dialects import load_tools
 from fidelio.toolkit import Done
@@ -130,6 +134,28 @@ async def test_a_run_whose_agents_cannot_go_on_says_why_and_lets_them_try_again(
     assert "echo did not finish greet" in page
     assert 'value="continue"' in page
     assert "Its agents go on." in again.text
+
+
+@proves("web.run")
+async def test_a_run_whose_process_has_ended_goes_on_here(tmp_path: Path, site: Site) -> None:
+    conductor = await site.application.conductor(ignore_event)
+    session = await conductor.start(Plan(workflow="hello", project=str(tmp_path), agent="echo"))
+    async with site.visit() as client:
+        page = (await client.get(f"/sessions/{session}")).text
+        with closing_lock(acquire_run_lock(site.application.settings.home, session)):
+            refused = await post(client, f"/sessions/{session}/act", act="continue")
+        continued = await post(client, f"/sessions/{session}/act", act="continue")
+        await wait_for(site, session, "conductor.failed")
+
+    assert "Another process carries out this run." in page
+    assert "is being carried out by another process" in refused.text
+    assert "Its agents go on." in continued.text
+
+
+@contextmanager
+def closing_lock(lock: FileLock) -> Iterator[None]:
+    yield
+    lock.release()
 
 
 @proves("web.run")

@@ -112,7 +112,8 @@ class Story(msgspec.Struct, frozen=True):
 class RunPage(msgspec.Struct, frozen=True):
     """What the page of a session shows of a run. A part that cannot be read is empty, and hides no other part.
 
-    `defaults` are the values of variables that nobody has set. `failure` says why its agents do not go on.
+    `defaults` are the values of variables that nobody has set. `failure` says why its agents do not go on; `is_elsewhere`:
+    another process carries it out, or did until it ended.
     """
 
     run: RunView | None = None
@@ -121,6 +122,7 @@ class RunPage(msgspec.Struct, frozen=True):
     workers: Sequence[WorkerView] = ()
     defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
     failure: str = ""
+    is_elsewhere: bool = False
 
 
 async def load_run_page(
@@ -137,7 +139,8 @@ async def load_run_page(
         await _draw_run(request, session, state, run, [_name_activity(visit) for visit in visits]),
         await _load_workers(request, session, children),
         {} if state is None else _find_defaults(state),
-        await _load_failure(records, session),
+        failure := await _load_failure(records, session),
+        not failure and await _is_elsewhere(request, session),
     )
 
 
@@ -152,6 +155,14 @@ async def _load_failure(records: Records, session: Session) -> str:
     if not found or found[0].redacted or session.status in _OVER:
         return ""
     return str(found[0].body.get("reason") or "They were stopped.")
+
+
+async def _is_elsewhere(request: PageRequest, session: Session) -> bool:
+    """Whether agents of another process carry out a run. A process that was killed has not said so."""
+    actions = request.services.actions
+    if session.status in _OVER or actions.is_running(session.id):
+        return False
+    return await actions.is_run_of_agents(session)
 
 
 async def _load_state(request: PageRequest, session: Session) -> CurrentState | None:
