@@ -121,9 +121,10 @@ class Guard:
 
     def _is_page(self, scope: Scope) -> bool:
         """Whether a request is for the web page, not for a program."""
-        is_http = self._pages is not None and scope["type"] == "http"
-        is_open, path = scope["path"] in self._open_paths, scope["path"]
-        return is_http and not is_open and not path.startswith(_FOR_PROGRAMS) and not _is_json(path)
+        if self._pages is None or scope["type"] != "http":
+            return False
+        path = scope["path"]
+        return path not in self._open_paths and not path.startswith(_FOR_PROGRAMS) and not _is_json(path)
 
     def _check_request(self, scope: Scope) -> _Refusal | None:
         headers = _read_headers(scope)

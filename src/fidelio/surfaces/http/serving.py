@@ -67,6 +67,8 @@ def _config(app: Starlette, limits: HttpLimits) -> uvicorn.Config:
         app,
         http=limit_connections(limits),
         ws="none",
+        # Not `auto`, which serves on when the start of the application fails: then streams would be refused.
+        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
