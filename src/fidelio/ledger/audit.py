@@ -83,17 +83,30 @@ async def check_request(ledger: Ledger, request: Request) -> None:
 
     Events of earlier versions say nothing about it.
     """
-    expected: Mark = {}
-    for event in await ledger.events_naming(request.session, request.id):
-        for entry in _iter_entries(event):
-            if entry["id"] == request.id:
-                expected = _add_entry(expected, entry)
-    if not expected:
+    marks = await _list_marks(ledger, request)
+    if not marks:
         if not await _begins_unmarked(ledger, request.session):
             raise RecordMismatch(f"No event opened request {request.id}.", request.session)
         return
-    if differences := find_differences(expected, describe_row(request)):
+    row = describe_row(request)
+    if not (differences := find_differences(marks[-1], row)):
+        return
+    was_so = any(not find_differences(mark, row) for mark in marks[:-1])
+    if was_so and (current := await ledger.request(request.id)) != request:
+        # It was closed between the reading of its row and that of its events.
+        await check_request(ledger, current)
+    else:
         raise RecordMismatch(f"{_describe_request(request.id, differences)}.", request.session)
+
+
+async def _list_marks(ledger: Ledger, request: Request) -> list[Mark]:
+    """What the row of a request had to say after each of the events that name it."""
+    marks: list[Mark] = []
+    for event in await ledger.events_naming(request.session, request.id):
+        for entry in _iter_entries(event):
+            if entry["id"] == request.id:
+                marks.append(_add_entry(marks[-1] if marks else {}, entry))
+    return marks
 
 
 async def _begins_unmarked(ledger: Ledger, session: str) -> bool:

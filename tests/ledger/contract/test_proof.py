@@ -10,7 +10,7 @@ from fidelio.errors import BadRecord, ChainBroken, RecordMismatch
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request, verify_all, verify_session
 from fidelio.ledger.chain import ChainVerdict, hash_session_id
-from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Query, SessionHead
+from fidelio.ledger.model import Change, CloseRequest, Event, NewEvent, NewSession, Query, SessionHead
 from tests.support import proves
 from tests.support.ledgers import say, start
 from tests.support.tampering import ASKED, Notes, bind, record_everything, tamper
@@ -104,6 +104,22 @@ async def test_a_changed_request_is_noticed_when_it_is_used(ledger: Ledger, addr
     await tamper(address, "UPDATE requests SET id = 'r_9' WHERE id = 'r_2'")
     with pytest.raises(RecordMismatch, match="No event opened request r_9"):
         await check_request(ledger, await ledger.request("r_9"))
+
+
+@proves("chain.covers-requests-at-use")
+async def test_a_request_that_is_closed_while_it_is_checked_has_no_difference(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    before = await ledger.request("r_2")
+    assert before.state == "open"
+    close = CloseRequest(id="r_2", answer={"option": "x"}, by="me", channel="cli", assurance="local")
+    await ledger.commit(Change(session="s_a", events=(NewEvent(type="step"),), requests=(close,)))
+    # Read before the answer, and compared with the events after it.
+    await check_request(ledger, before)
+    nobody = "answer = '{}', answered_by = '', channel = '', assurance = '', closed_at = NULL"
+    await tamper(address, f"UPDATE requests SET state = 'open', {nobody} WHERE id = 'r_2'")
+
+    with pytest.raises(RecordMismatch, match="r_2 differs from its event in"):
+        await check_request(ledger, await ledger.request("r_2"))
 
 
 @proves("chain.covers-projections")
