@@ -57,6 +57,8 @@ async def test_a_connection_lost_at_the_commit_leaves_an_unknown_outcome(
         proxy.on_request = lambda _: "pass"
 
         assert "postgres@" not in str(lost.value)
+        # The server may still be at the commit whose answer was lost.
+        await _wait_for_events(postgres_database, kept)
         assert await _number_of_events(postgres_database) == kept
         assert commits == 1, "the commit was repeated"
         assert (await ledger.append("s_a", NewEvent(type="step"))).session.last_seq == kept + 1
@@ -170,6 +172,11 @@ async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 def _end_connections(server: PrivateServer, url: str) -> None:
     server.sql(urlsplit(url).path[1:], HANG_UP)
+
+
+async def _wait_for_events(url: str, number: int) -> None:
+    async with await open_ledger(url) as ledger:
+        await ledger.wait(after=number - 1, timeout=PATIENCE)
 
 
 async def _number_of_events(url: str) -> int:
