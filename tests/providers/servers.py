@@ -22,7 +22,7 @@ Json: TypeAlias = dict[str, Any]
 KEY = "sk-secret-key-0123456789"
 
 
-class ApiCall(msgspec.Struct, frozen=True):
+class ScriptedCall(msgspec.Struct, frozen=True):
     """A tool call of the model. Arguments that are text are sent as they are, also if they are no JSON."""
 
     name: str
@@ -38,7 +38,7 @@ class ApiReply(msgspec.Struct, frozen=True):
     """A reply. `delay`: seconds before each event. `stop`: the vendor's own word, instead of the usual one."""
 
     text: str = ""
-    calls: tuple[ApiCall, ...] = ()
+    calls: tuple[ScriptedCall, ...] = ()
     thinking: str = ""
     refusal: str = ""
     stop: str = ""
@@ -255,7 +255,7 @@ class TextPart(msgspec.Struct, frozen=True):
     text: str
 
 
-def _describe_block(block: str | TextPart | ApiCall) -> tuple[Json, list[Json]]:
+def _describe_block(block: str | TextPart | ScriptedCall) -> tuple[Json, list[Json]]:
     match block:
         case str():
             deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in _split(block)]
@@ -263,7 +263,7 @@ def _describe_block(block: str | TextPart | ApiCall) -> tuple[Json, list[Json]]:
             return {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signature]
         case TextPart():
             return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in _split(block.text)]
-        case ApiCall():
+        case ScriptedCall():
             start = {"type": "tool_use", "id": block.id, "name": block.name, "input": {}}
             return start, [{"type": "input_json_delta", "partial_json": piece} for piece in _split(block.text)]
 

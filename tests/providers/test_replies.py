@@ -11,7 +11,7 @@ from fidelio.providers.model import ModelProblem, ModelReply, TextBlock, Thinkin
 from fidelio.providers.registry import open_providers
 from tests.providers.apis import CHAT, MESSAGES, RESPONSES, Api, every_api
 from tests.providers.requests import WEATHER, ask, assistant, complete
-from tests.providers.servers import ApiCall, ApiReply, Raw, Refuse
+from tests.providers.servers import ApiReply, Raw, Refuse, ScriptedCall
 from tests.support import proves
 
 
@@ -40,7 +40,10 @@ async def test_a_text_is_streamed_and_counted(api: Api) -> None:
 @proves("providers.replies")
 @every_api
 async def test_parallel_tool_calls_arrive_in_order_with_their_ids(api: Api) -> None:
-    calls = (ApiCall("weather", {"place": "Rome"}, "a1"), ApiCall("weather", {"place": "Oslo", "n": [1, {"x": None}]}, "b2"))
+    calls = (
+        ScriptedCall("weather", {"place": "Rome"}, "a1"),
+        ScriptedCall("weather", {"place": "Oslo", "n": [1, {"x": None}]}, "b2"),
+    )
 
     reply, _ = await reply_of(api, ApiReply("I look.", calls))
 
@@ -66,7 +69,7 @@ async def test_parallel_tool_calls_arrive_in_order_with_their_ids(api: Api) -> N
 )
 async def test_a_malformed_tool_call_is_a_problem_of_that_call_alone(api: Api, arguments: str, problem: str) -> None:
     reply, _ = await reply_of(
-        api, ApiReply("", (ApiCall("weather", arguments, "a1"), ApiCall("weather", {"place": "Oslo"}, "b2")))
+        api, ApiReply("", (ScriptedCall("weather", arguments, "a1"), ScriptedCall("weather", {"place": "Oslo"}, "b2")))
     )
 
     broken, fine = reply.tool_uses
@@ -78,7 +81,7 @@ async def test_a_malformed_tool_call_is_a_problem_of_that_call_alone(api: Api, a
 @proves("providers.malformed-calls")
 @every_api
 async def test_a_call_without_arguments_has_an_empty_input(api: Api) -> None:
-    reply, _ = await reply_of(api, ApiReply("", (ApiCall("weather", ""),)))
+    reply, _ = await reply_of(api, ApiReply("", (ScriptedCall("weather", ""),)))
 
     assert reply.tool_uses == (ToolUseBlock("call_1", "weather", {}),)
 

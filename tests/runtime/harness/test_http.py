@@ -16,12 +16,12 @@ from tests.providers.servers import (
     OVERLOADED,
     RATE_LIMITED,
     UNAUTHORIZED,
-    ApiCall,
     ApiReply,
     Cut,
     Hang,
     Json,
     Refuse,
+    ScriptedCall,
 )
 from tests.runtime.harness.http import HttpRuntime, Wire, every_wire, open_http_runtime
 from tests.runtime.harness.support import make_sandboxes
@@ -111,7 +111,7 @@ async def test_a_server_that_stays_overloaded_ends_after_eight_attempts(tmp_path
 @every_wire
 async def test_a_reply_that_is_cut_off_before_a_call_is_complete_has_no_effect(tmp_path: Path, wire: Wire) -> None:
     sandboxes = make_sandboxes()
-    call = ApiCall("write", {"path": "a.txt", "content": "A"})
+    call = ScriptedCall("write", {"path": "a.txt", "content": "A"})
     whole = len(b"".join(wire.api.server(()).encode_events(ApiReply("I write.", (call,)))))
     steps = [Cut(ApiReply("I write.", (call,)), whole * part // 10) for part in range(1, 8)]
     async with open_http_runtime(tmp_path, wire, *steps, ApiReply(DONE), sandboxes=sandboxes) as http:
@@ -150,9 +150,9 @@ async def test_an_interrupt_closes_the_connection_of_a_slow_model(tmp_path: Path
 async def test_a_whole_task_with_tools_a_person_and_a_directive(tmp_path: Path, wire: Wire) -> None:
     sandboxes = make_sandboxes()
     read, write, run = (
-        ApiCall("read", {"path": "a.txt"}, "call_1"),
-        ApiCall("write", {"path": "b.txt", "content": "B"}, "call_2"),
-        ApiCall("shell_run", {"command": "make"}, "call_3"),
+        ScriptedCall("read", {"path": "a.txt"}, "call_1"),
+        ScriptedCall("write", {"path": "b.txt", "content": "B"}, "call_2"),
+        ScriptedCall("shell_run", {"command": "make"}, "call_3"),
     )
     steps = (ApiReply("I look.", (read, write)), ApiReply("Now I build.", (run,), thinking="Is it safe?"), ApiReply(DONE))
     async with open_http_runtime(tmp_path, wire, *steps, sandboxes=sandboxes) as http:
@@ -176,9 +176,9 @@ async def test_a_whole_task_with_tools_a_person_and_a_directive(tmp_path: Path, 
 @every_wire
 async def test_a_malformed_call_is_told_to_the_model_and_has_no_effect(tmp_path: Path, wire: Wire) -> None:
     sandboxes = make_sandboxes()
-    broken = ApiCall("write", '{"path": "a.txt", "content": ', "call_1")
-    wrong = ApiCall("write", {"path": 7}, "call_2")
-    unknown = ApiCall("fly", {}, "call_3")
+    broken = ScriptedCall("write", '{"path": "a.txt", "content": ', "call_1")
+    wrong = ScriptedCall("write", {"path": 7}, "call_2")
+    unknown = ScriptedCall("fly", {}, "call_3")
     steps = (ApiReply("", (broken, wrong, unknown)), ApiReply(DONE))
     async with open_http_runtime(tmp_path, wire, *steps, sandboxes=sandboxes) as http:
         session = await http.begin()
@@ -196,7 +196,7 @@ async def test_a_malformed_call_is_told_to_the_model_and_has_no_effect(tmp_path:
 @proves("runtime.http-cache")
 @every_wire
 async def test_every_request_begins_with_the_one_before_from_wake_to_wake(tmp_path: Path, wire: Wire) -> None:
-    write, run = ApiCall("write", {"path": "b.txt", "content": "B"}), ApiCall("shell_run", {"command": "make"})
+    write, run = ScriptedCall("write", {"path": "b.txt", "content": "B"}), ScriptedCall("shell_run", {"command": "make"})
     steps = (
         ApiReply("I write.", (write,)),
         ApiReply(DONE),

@@ -16,7 +16,7 @@ from fidelio.surfaces.http.problems import PROBLEM_TYPE, ProblemDetails, name_st
 API_VERSION = "1"
 _REFERENCE = "#/components/schemas/{name}"
 _PATH_NAME = re.compile(r"{(\w+)}")
-_LISTED = re.compile(rb"Listed_(\w+?)_(?=\")")
+_LISTED = "Listed_"
 _ABOUT = """People's own scripts use this API: it shows and does what the web page and the command line show and do.
 
 Send the token of the server as `Authorization: Bearer TOKEN` or `x-api-key: TOKEN`. Every list has `items` and `next`: pass
@@ -81,9 +81,16 @@ def build_document(operations: Sequence[ApiOperation]) -> dict[str, Any]:
         },
         "x-problems": {code: {"status": status, "description": text} for code, (status, text) in PROBLEMS.items()},
     }
-    # `InboxEntryList` and not `Listed_InboxEntry_`, which is how generics are named.
-    named: dict[str, Any] = msgspec.json.decode(_LISTED.sub(rb"\1List", msgspec.json.encode(document)))
-    return named
+    return _rename_lists(document, [name for name in components if name.startswith(_LISTED)])
+
+
+def _rename_lists(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The document with `InboxEntryList` and not `Listed_InboxEntry_`, which is how generics are named."""
+    text = msgspec.json.encode(document).decode()
+    for name in names:
+        text = text.replace(f'{name}"', f'{name.removeprefix(_LISTED).removesuffix("_")}List"')
+    renamed: dict[str, Any] = msgspec.json.decode(text)
+    return renamed
 
 
 def _list_types(operation: ApiOperation) -> list[Any]:
@@ -169,7 +176,7 @@ def _describe_responses(operation: ApiOperation, result: Mapping[str, Any]) -> d
 
 def _name(status: int) -> str:
     """The name of the response of a failure, such as `NotFound`."""
-    return re.sub(r"\W", "", name_status(status).title())
+    return "".join(filter(str.isalnum, name_status(status).title()))
 
 
 def _describe_failures(operations: Sequence[ApiOperation]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class HostView(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What this server is, what works for its home, what is queued, and the quick checks of `fidelio doctor`."""
+    """What this server is, what works for its home, what is queued, and the quick checks of the doctor."""
 
     healthy: bool
     checks: tuple[Check, ...]
@@ -106,7 +106,7 @@ OPERATIONS = (
         path="/api/health",
         name="readHealth",
         group="Health",
-        summary="Read what works for the home, what is queued, and the quick checks of `fidelio doctor`.",
+        summary="Read what works for the home, what is queued, and the quick checks of the doctor.",
         handler=read_health,
         result=Health,
     ),
