@@ -148,7 +148,7 @@ def test_a_question_that_needs_too_much_memory_has_no_answer(pool: ChildPool, mo
 
 @proves("validation.warm-children")
 def test_an_idle_child_ends_by_itself_and_is_replaced(pool: ChildPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fidelio.validation.pool._PROGRAM", _program(IDLE_SECONDS=0.05))
+    monkeypatch.setattr("fidelio.validation.pool._PROGRAM", _program(IDLE_SECONDS=1.0))
     assert ask(pool, "first-match", "b", "abc") == ["b"]
     (pid,) = pool.pids()
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
