@@ -6,10 +6,12 @@ import asyncio
 import os
 import sys
 
+import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 
-from fidelio.processes.caller import PERSON, Caller
+from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
+from fidelio.processes.caller import PERSON, UNKNOWN_AGENT, UNSEEN, Caller
 from fidelio.processes.table import AGENT_MARKER
 from fidelio.surfaces.http import plain
 from fidelio.surfaces.http.connections import PeerAddress
@@ -42,6 +44,57 @@ async def test_an_agent_of_ours_cannot_hide_its_process_behind_a_header(url: str
 
     assert await create_agent(url, *headers, **{AGENT_MARKER: "s_0123456789ab.1"}) == "403"
     assert await create_agent(url, *headers) == "200"
+
+
+RUN = "s_0123456789ab.1"
+
+
+@proves("v1.peer", "v1.key-holder")
+@pytest.mark.parametrize(
+    ("above", "own", "status"),
+    [
+        ({AGENT_MARKER: RUN}, {AGENT_MARKER: RUN}, "403"),
+        # Signs that contradict each other or are malformed name no run, and are signs all the same.
+        ({AGENT_MARKER: RUN}, {AGENT_MARKER: "zzz"}, "403"),
+        ({}, {AGENT_MARKER: "zzz"}, "403"),
+        ({}, {AGENT_MARKER: ""}, "403"),
+        ({AGENT_MARKER: RUN}, {}, "403"),
+        # Agents that Fidelio did not start: the key is the proof.
+        ({"CLAUDECODE": "1"}, {"CLAUDECODE": "1"}, "200"),
+    ],
+)
+async def test_every_sign_of_an_agent_of_ours_counts_and_no_other(
+    url: str, above: dict[str, str], own: dict[str, str], status: str
+) -> None:
+    """A program with an environment of its own, below a shell with another."""
+    plain_environ = {name: value for name, value in os.environ.items() if name not in (AGENT_MARKER, "CLAUDECODE")}
+    pairs = [f"{name}={value}" for name, value in own.items()]
+    unset = [word for name in above for word in ("-u", name)]
+    # Something behind the program keeps the shell from being replaced by it.
+    inner = ["sh", "-c", '"$@"; true', "sh", "env", *unset, *pairs, sys.executable, "-c", PROGRAM, url, TOKEN]
+    process = await asyncio.create_subprocess_exec(*inner, env={**plain_environ, **above}, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+
+    assert output.decode().strip() == status
+
+
+@proves("v1.key-holder")
+@pytest.mark.parametrize("claim", [RUN, "zzz", "", " "])
+async def test_a_header_that_names_an_agent_counts_in_every_form(url: str, claim: str) -> None:
+    assert await create_agent(url, f"{AGENT_HEADER}={claim}") == "403"
+
+
+@proves("v1.key-holder")
+@pytest.mark.parametrize(("found", "status"), [(UNSEEN, 200), (PERSON, 200), (UNKNOWN_AGENT, 403)])
+async def test_the_key_is_the_proof_on_another_machine_and_not_of_a_process_that_hides_here(
+    url: str, found: Caller, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "identify_peer", lambda *_: found)
+    async with httpx2.AsyncClient(base_url=url, headers={"x-api-key": TOKEN}) as client:
+        answered = await client.post("/v1/agents", json={"name": "A", "model": "scripted:test"})
+
+    assert answered.status_code == status
 
 
 @proves("v1.peer")

@@ -31,7 +31,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from fidelio.orchestrator.blueprints.servers import AGENT_HEADER
-from fidelio.processes.caller import PERSON, Caller, read_claim
+from fidelio.processes.caller import PERSON, Caller, combine_callers, read_claim
 from fidelio.processes.peer import identify_peer
 from fidelio.surfaces.http.connections import PeerAddress
 from fidelio.surfaces.mcp import endpoint
@@ -159,6 +159,14 @@ async def identify_client(scope: Scope, clock: Callable[[], float] = time.monoto
     if peer.found is None or now - peer.found[0] >= PEER_SECONDS:
         peer.found = now, await lookup()
     return peer.found[1]
+
+
+async def identify_sender(scope: Scope) -> Caller:
+    """Identify who sends a request that counts for a person, by the process at the other end and the header of an agent.
+
+    A process of this machine that cannot be looked at may be an agent that hides, so it counts as one: see `identify_peer`.
+    """
+    return combine_callers(read_agent_header(Headers(scope=scope)), await identify_client(scope))
 
 
 def _check_media_types(headers: Headers) -> None:

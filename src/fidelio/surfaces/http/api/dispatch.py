@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from fidelio.clock import format_iso
 from fidelio.errors import FidelioError, LedgerBusy, PersonNeeded, RequestClosed
-from fidelio.surfaces.http.api.operations import ApiCall, ApiOperation, CreatedReply, HttpProblem, JsonServices, identify_sender
+from fidelio.surfaces.http.api.operations import ApiCall, ApiOperation, CreatedReply, HttpProblem, JsonServices, find_sender
 from fidelio.surfaces.http.limits import BodyReader, BodyTooLarge, TooManyBodies
 from fidelio.surfaces.http.problems import (
     FieldProblem,
@@ -94,7 +94,7 @@ class _Endpoint:
 async def _carry_out(operation: ApiOperation, raw: Request, services: JsonServices, reader: BodyReader) -> Response:
     call: ApiCall[Any, Any] = ApiCall(raw, services, read_query(operation.query, raw.query_params.multi_items()), None)
     if operation.is_change:
-        call.sender = await identify_sender(raw)
+        call.sender = await find_sender(raw)
         call.body = await _read_body(operation, raw, reader)
         await _check_precondition(operation, call)
     result = await operation.handler(call)

@@ -20,9 +20,8 @@ from fidelio.app.watching import Watcher
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.inbox import Inbox, require_person
 from fidelio.ledger.model import Session
-from fidelio.processes.caller import PERSON
 from fidelio.surfaces.http.limits import ProgramLimits
-from fidelio.surfaces.http.plain import identify_client, read_agent_header
+from fidelio.surfaces.http.plain import identify_sender
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -132,10 +131,10 @@ class ApiCall(Generic[Q, B]):
         return await (await self.services.records()).find(self.path("session"))
 
 
-async def identify_sender(raw: Request) -> Sender:
+async def find_sender(raw: Request) -> Sender:
     """The person behind a change. Raises 403 if an agent sent it, or runs this server."""
-    claimed, peer = read_agent_header(raw.headers), await identify_client(raw.scope)
-    if claimed != PERSON or peer.is_agent:
+    peer = await identify_sender(raw.scope)
+    if peer.is_agent:
         raise _refuse_agent("An agent sent this request, or its program could not be told from one.")
     try:
         return Sender(require_person(), is_seen=peer.kind == "person")

@@ -16,10 +16,9 @@ from starlette.responses import JSONResponse, Response
 from fidelio.app.application import Application
 from fidelio.errors import FidelioError
 from fidelio.ids import new_id
-from fidelio.processes.caller import PERSON
 from fidelio.runtime.service import RuntimeService
 from fidelio.surfaces.http.limits import MAX_BODY, BodyReader, BodyTooLarge, ProgramLimits, RateLimit, TooManyBodies
-from fidelio.surfaces.http.plain import identify_client, read_agent_header
+from fidelio.surfaces.http.plain import identify_sender
 from fidelio.surfaces.http.problems import locate_field
 from fidelio.surfaces.http.v1.errors import ApiProblem, make_error, render_error
 from fidelio.surfaces.http.v1.events.hub import StreamHub
@@ -128,13 +127,11 @@ class ApiRequest:
     async def channel(self) -> str:
         """How what this request says has arrived: as the key holder's own, or relayed by an agent of ours.
 
-        The key is the proof, whatever program sends it. Only a process that carries the mark of a run, or a request that names
-        one, is an agent: it found the key on this machine.
+        The key is the proof, whatever program sends it, also on another machine. Only an agent of ours is not believed, which
+        has found the key on this machine. Every sign of one counts, also one that names no run: an agent could else make its
+        signs unreadable and be taken for the holder. So does a process of this machine that hides.
         """
-        if read_agent_header(self.raw.headers) != PERSON:
-            return RELAYED
-        peer = await identify_client(self.raw.scope)
-        return RELAYED if peer.run else API_CHANNEL
+        return RELAYED if (await identify_sender(self.raw.scope)).is_agent else API_CHANNEL
 
     async def require_key_holder(self) -> None:
         """Refuse what only the holder of the key may do, and not an agent that has found it. Raises 403."""
