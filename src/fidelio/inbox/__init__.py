@@ -14,6 +14,7 @@ from fidelio.inbox.builders import (
     dismiss_all,
     dismiss_request,
     expire_request,
+    needs_person,
     open_request,
 )
 from fidelio.inbox.inbox import LONGEST_TEXT, AnsweredRequest, Inbox, PreparedAnswer, require_person
@@ -34,6 +35,7 @@ __all__ = [
     "dismiss_all",
     "dismiss_request",
     "expire_request",
+    "needs_person",
     "open_request",
     "require_person",
 ]

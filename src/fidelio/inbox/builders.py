@@ -24,7 +24,7 @@ PROVEN: Final = "proven"
 # The assurances of a person whose answer is not signed.
 _UNSIGNED = frozenset({"local", "elicited"})
 # How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. So is
-# the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead.
+# the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead. `page` is in old records.
 _ASSURANCE = {
     "relayed": "relayed",
     "elicited": "elicited",
@@ -37,8 +37,8 @@ _ASSURANCE = {
 
 
 def assurance_of(channel: str, *, is_seen: bool = True) -> str:
-    """The assurance of answers over a channel. Over the API it is `local` only if the sender `is_seen` to be no agent."""
-    return _ASSURANCE[channel] if is_seen or channel != "api" else "relayed"
+    """The assurance of answers over a channel. It is `relayed` if the program that sent them was not `is_seen` to be no agent."""
+    return _ASSURANCE[channel] if is_seen else "relayed"
 
 
 def open_request(
@@ -73,6 +73,11 @@ def demand_proof(detail: Json, *, refusals: Collection[str] = ()) -> dict[str, A
     expires: a key that is lost or out of reach must not keep a person from saying no.
     """
     return {**detail, "answered_by": PROVEN, "unsigned_options": list(refusals)}
+
+
+def needs_person(request: Request) -> bool:
+    """Whether a request takes only the answer of a person."""
+    return request.kind == APPROVAL or request.detail.get("answered_by") in ("person", PROVEN)
 
 
 def needs_signature(request: Request, option: str, channel: str, assurance: str = "") -> bool:

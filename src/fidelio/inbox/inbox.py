@@ -16,7 +16,7 @@ import msgspec
 
 from fidelio.clock import Clock, now_ms
 from fidelio.errors import Command, Hint, PersonNeeded, RecordMismatch, RequestClosed, UsageProblem
-from fidelio.inbox.builders import APPROVAL, PROVEN, ClosedRequest, answer_request, assurance_of, needs_signature
+from fidelio.inbox.builders import APPROVAL, PROVEN, ClosedRequest, answer_request, assurance_of, needs_person, needs_signature
 from fidelio.ledger import Ledger
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import Change, Event, Json, NewEvent, NewJob, Page, Request, RequestState
@@ -109,7 +109,7 @@ class Inbox:
 
         Repeating the same answer succeeds; a different answer is refused. `events` are appended together with the answer.
         `proof` is a signature over this answer; a request that demands one takes no answer without. `is_seen`: the program
-        that sent the answer was looked at and is no agent; else an answer over the API counts as relayed.
+        that sent the answer was looked at and is no agent; else the answer counts as relayed, unless it is signed.
         """
         found = await self._ledger.request(request)
         if found.state != "open":
@@ -175,9 +175,11 @@ class Inbox:
     async def _prepare(self, request: Request, draft: _AnswerDraft) -> PreparedAnswer:
         chosen = await self._choose(request, draft.option)
         self._check_time(request)
-        _check_person(request, draft)
         _check_text(request, draft.option, draft.text)
-        return self._build_answer(request, chosen, draft, await self._prove(request, draft))
+        proof = await self._prove(request, draft)
+        if proof is None:
+            _check_person(request, draft)
+        return self._build_answer(request, chosen, draft, proof)
 
     async def _choose(self, request: Request, option: str) -> Json:
         # The effect of an option is taken from its row: whoever can change the row would decide what the answer does.
@@ -206,17 +208,16 @@ class Inbox:
 
 
 def _check_person(request: Request, draft: _AnswerDraft) -> None:
-    """Refuse an answer that a model relays, where only a person's counts. Checkpoints have rules of their own for tools."""
-    if request.kind == APPROVAL and draft.assurance in ("relayed", "timer"):
+    """Refuse an unsigned answer that somebody relays, where only a person's counts. Checkpoints have rules of their own for tools."""
+    choice = ("allow",) if request.kind == APPROVAL else ()
+    if draft.assurance in ("relayed", "timer") and needs_person(request):
         raise PersonNeeded(
-            f"Request {request.id} asks whether a tool may run. Only a person may answer it.",
-            remedy=Hint("A person answers with ", Command("answer", request.id, "allow"), "."),
-            request=request.id,
-        )
-    if draft.channel == "api" and draft.assurance == "relayed" and request.detail.get("answered_by") == "person":
-        raise PersonNeeded(
-            f"Request {request.id} is answered by a person, and the program that sent this answer could not be looked at.",
-            remedy=Hint("A person answers with ", Command("answer", request.id), ", or on the web page."),
+            f"Only a person may answer request {request.id}, and it is not known that a person gave this answer.",
+            remedy=Hint(
+                "On the machine of the server a person answers with ",
+                Command("answer", request.id, *choice),
+                "; from elsewhere on the web page, signed with a passkey.",
+            ),
             request=request.id,
         )
     if request.kind == APPROVAL and draft.channel == "elicited" and len(request.question) > LONGEST_IN_FORM:
