@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from fidelio.app.listing import is_of_project, read_accepted
-from fidelio.errors import FidelioError, RequestClosed, UsageProblem
+from fidelio.errors import FidelioError, PersonNeeded, RequestClosed, UsageProblem
 from fidelio.inbox import APPROVAL
 from fidelio.ledger.model import Request, RequestState
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
@@ -98,9 +99,12 @@ async def _show_request(request: PageRequest) -> Result:
 
 async def _answer(request: PageRequest) -> Result:
     """Answer a request. If somebody else was faster, show who answered, and how."""
-    person, name = await request.require_person(), request.path("request")
+    name, is_signed = request.path("request"), _read_proof(request) is not None
+    person = await request.require_sender(is_signed=is_signed)
     try:
         await _answer_request(request, name, request.fields.get("option", ""), person)
+    except PersonNeeded as error:
+        return PageContent("request.html", {"view": await inbox_request(request, name), "refusal": error}, HTTPStatus.FORBIDDEN)
     except RequestClosed:
         view = await inbox_request(request, name)
         return PageContent("request.html", {"view": view, "too_late": True}, 409)
@@ -109,8 +113,10 @@ async def _answer(request: PageRequest) -> Result:
 
 async def _answer_request(request: PageRequest, name: str, option: str, person: str) -> None:
     text = request.fields.get("text", "").strip()
-    inbox = await request.services.inbox()
-    done = await inbox.answer(name, option, text=text, by=person, channel="web", proof=_read_proof(request))
+    inbox, is_seen = await request.services.inbox(), await request.is_seen()
+    done = await inbox.answer(
+        name, option, text=text, by=person, channel="web", proof=_read_proof(request), is_seen=is_seen
+    )
     if done.request.detail.get("job"):
         await request.services.application.start_runtime_worker()
 
@@ -129,7 +135,7 @@ class AnswerResult(msgspec.Struct, frozen=True):
 
 async def _answer_several(request: PageRequest) -> Result:
     """Allow or deny the picked permissions, each by itself: what is too late does not stop the others."""
-    person, decision = await request.require_person(), request.fields.get("decision", "")
+    person, decision = await request.require_sender(), request.fields.get("decision", "")
     picked = [name.removeprefix("pick-") for name in request.fields if name.startswith("pick-")]
     if decision not in _DECISIONS or not picked:
         raise UsageProblem("Nothing was chosen.", remedy="Mark permissions in the inbox, then allow or deny them.")

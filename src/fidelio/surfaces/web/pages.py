@@ -23,8 +23,7 @@ from fidelio.app.records import Records
 from fidelio.app.watching import Watcher
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.inbox import Inbox, require_person
-from fidelio.processes.caller import PERSON
-from fidelio.surfaces.http.plain import make_peer_lookup, read_agent_header
+from fidelio.surfaces.http.plain import identify_sender
 from fidelio.surfaces.http.problems import find_status
 from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor
 from fidelio.surfaces.web.rendering import Renderer
@@ -92,14 +91,31 @@ class PageRequest:
         except ValueError as error:
             raise UsageProblem("The form cannot be read.", remedy="Load the page again.") from error
 
-    async def require_person(self) -> str:
-        """The name of the person at the browser. Raises `UsageProblem` if an agent sent the request, or runs this server."""
-        peer = await make_peer_lookup(self.raw.scope)()
-        if peer.is_agent or read_agent_header(self.raw.headers) != PERSON:
+    async def is_seen(self) -> bool:
+        """Whether the program at the other end was looked at and is no agent. Only then a person is known to be there."""
+        return (await identify_sender(self.raw.scope)).kind == "person"
+
+    async def require_sender(self, *, is_signed: bool = False) -> str:
+        """The name of the person who seems to be at the browser. Raises if an agent sent the request, or runs this server.
+
+        `is_signed`: the caller checks a signature of the person, which counts whatever program brings it.
+        """
+        if not is_signed and (await identify_sender(self.raw.scope)).is_agent:
             raise UsageProblem(
-                "An agent sent this request, and only a person may do this.", remedy="Open the page in your own browser."
+                "An agent sent this request, or its program could not be told from one, and only a person may do this.",
+                remedy="Open the page in your own browser.",
             )
         return require_person()
+
+    async def require_person(self) -> str:
+        """The name of the person at the browser. Raises also if the program at the other end could not be looked at."""
+        person = await self.require_sender()
+        if not await self.is_seen():
+            raise Forbidden(
+                "Only a person may do this, and the program at your end could not be looked at.",
+                remedy="Do it on the machine of the server: in a terminal, or in a browser there.",
+            )
+        return person
 
 
 Result: TypeAlias = PageContent | Redirect | Response
@@ -159,20 +175,22 @@ async def _check_change(request: PageRequest) -> None:
     site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
     is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
     if site not in ("same-origin", "none") or not is_own:
-        raise _Forbidden("This change was sent by a page of another origin.", remedy="Make it here, on a page of Fidelio.")
+        raise Forbidden("This change was sent by a page of another origin.", remedy="Make it here, on a page of Fidelio.")
     fields = await request.read_form()
     if not request.services.sign_in.accepts_form(request.visitor, fields.get("form_token", "")):
-        raise _Forbidden("This form is not one of yours, or it is too old.", remedy="Load the page again, then send it again.")
+        raise Forbidden("This form is not one of yours, or it is too old.", remedy="Load the page again, then send it again.")
     request.fields = fields
 
 
-class _Forbidden(FidelioError):
+class Forbidden(FidelioError):
+    """A change that is not taken from this browser."""
+
     code = "web.forbidden"
 
 
 def _describe_error(error: FidelioError) -> PageContent:
     status = find_status(error)
-    if isinstance(error, _Forbidden):
+    if isinstance(error, Forbidden):
         status = HTTPStatus.FORBIDDEN
     return PageContent("error.html", {"sentence": error.sentence, "remedy": str(error.remedy), "code": error.code}, status)
 

@@ -38,6 +38,10 @@ async def open_keys(request: PageRequest) -> PersonKeys:
     return PersonKeys((await request.services.application.runtime()).context)
 
 
+async def has_registered_key(request: PageRequest) -> bool:
+    return any(key.state == "registered" for key in await (await open_keys(request)).list())
+
+
 def read_signature(request: PageRequest) -> Signature:
     """The signature of a form. Raises `PersonKeyProblem` for a challenge that is old or not of this server."""
     fields = request.fields
@@ -75,8 +79,8 @@ async def _list_keys(request: PageRequest) -> Result:
 
 
 async def _register(request: PageRequest) -> Result:
-    """Note a key that the authenticator has made. It counts once it is confirmed."""
-    person, fields = await request.require_person(), request.fields
+    """Note a key that the authenticator has made, on a phone too. It counts once it is confirmed."""
+    person, fields = await request.require_sender(), request.fields
     nonce = read_signature(request).nonce
     challenge = compute_registration_challenge(nonce)
     new = read_new_key(fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge)
@@ -86,8 +90,8 @@ async def _register(request: PageRequest) -> Result:
 
 
 async def _confirm(request: PageRequest) -> Result:
-    """Confirm a new key with a registered key."""
-    person = await request.require_person()
+    """Confirm a new key with a registered key, whose signature is the proof."""
+    person = await request.require_sender()
     await (await open_keys(request)).confirm_by_key(request.fields.get("id", ""), read_signature(request), by=person)
     return Redirect("/passkeys")
 

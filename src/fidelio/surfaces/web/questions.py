@@ -10,17 +10,18 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.errors import SessionNotFound
-from fidelio.inbox import APPROVAL, PROVEN
+from fidelio.inbox import APPROVAL, PROVEN, needs_person
 from fidelio.ledger.model import Event, Request, Session
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.surfaces.timeline import describe_event
 from fidelio.surfaces.web.pages import PageRequest
-from fidelio.surfaces.web.passkeys import find_other_address
+from fidelio.surfaces.web.passkeys import find_other_address, has_registered_key
 from fidelio.surfaces.web.rendering import format_json
 from fidelio.surfaces.web.session_views import SessionView
 
@@ -71,6 +72,9 @@ class RequestView(msgspec.Struct, frozen=True):
     arguments: Any = None
     # Where it can be signed, if it cannot be signed where the page is open.
     other_address: str = ""
+    # Whether an answer from this browser is known to be a person's only with a signature, and whether a key is registered.
+    is_distant: bool = False
+    has_keys: bool = False
 
     @property
     def kind(self) -> str:
@@ -155,7 +159,8 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def can_be_picked(self) -> bool:
         """Whether it can be answered together with others: only a permission that is shown whole and needs no signature."""
-        return self._is_permission and not (self.needs_proof or self.mismatch or self.unseen) and self.request.state == "open"
+        has_hindrance = self.needs_proof or self.is_distant or self.mismatch or self.unseen
+        return self._is_permission and not has_hindrance and self.request.state == "open"
 
     @property
     def location(self) -> tuple[str, ...]:
@@ -173,16 +178,21 @@ class RequestView(msgspec.Struct, frozen=True):
 
     @property
     def person_only(self) -> bool:
-        return self.request.kind == APPROVAL or self.request.detail.get("answered_by") in ("person", PROVEN)
+        return needs_person(self.request)
 
     @property
     def needs_proof(self) -> bool:
         return self.request.detail.get("answered_by") == PROVEN
 
     @property
+    def is_signed(self) -> bool:
+        """Whether the form signs the answer."""
+        return self.needs_proof or (self.is_distant and self.has_keys)
+
+    @property
     def unsigned_options(self) -> Collection[str]:
-        """The options that grant nothing, and so need no signature."""
-        return tuple(self.request.detail.get("unsigned_options", ()))
+        """The options that grant nothing, and so need no signature of a person who is known to be one."""
+        return () if self.is_distant else tuple(self.request.detail.get("unsigned_options", ()))
 
     @property
     def effects(self) -> Mapping[str, tuple[str, ...]]:
@@ -227,8 +237,12 @@ async def view_request(request: PageRequest, found: Request) -> RequestView:
         return RequestView(found, session, mismatch)
     events = await _load_newest(records, session)
     said = _find_words(events) or await _find_worker_words(records, session)
-    other_address = find_other_address(request, f"/inbox/{found.id}")
-    return RequestView(found, session, mismatch, said, _find_arguments(found, events), other_address)
+    view = RequestView(
+        found, session, mismatch, said, _find_arguments(found, events), find_other_address(request, f"/inbox/{found.id}")
+    )
+    if not view.person_only or await request.is_seen():
+        return view
+    return replace(view, is_distant=True, has_keys=await has_registered_key(request))
 
 
 def _find_words(events: Sequence[Event]) -> str:
