@@ -72,6 +72,11 @@ class Home(NamedTuple):
         return self.path / "ended-visits"
 
     @property
+    def used_links(self) -> Path:
+        """Which links to the page have signed somebody in: a directory with an empty file for each."""
+        return self.path / "used-links"
+
+    @property
     def http_token(self) -> Path:
         """The token that HTTP clients must send."""
         return self.path / "http-token"

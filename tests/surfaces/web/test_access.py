@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,14 +32,27 @@ KEYS = FixedKeys(b"k" * 32)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
+SignInAt = Callable[..., SignIn]
+
+
+@pytest.fixture
+def sign_in(tmp_path: Path) -> SignInAt:
+    """Makes the sign-in of a server. All are of one home."""
+
+    def make(clock: MovingClock, keys: FixedKeys = KEYS) -> SignIn:
+        return SignIn(keys, tmp_path / "ended-visits", tmp_path / "used-links", clock)
+
+    return make
+
+
 def key_of(link: str) -> str:
     return link.partition("key=")[2]
 
 
 @proves("web.links")
-def test_a_link_signs_in_once() -> None:
+def test_a_link_signs_in_once(sign_in: SignInAt) -> None:
     clock = MovingClock()
-    access, link = SignIn(KEYS, clock), key_of(make_link(KEYS, "http://host", clock=clock))
+    access, link = sign_in(clock), key_of(make_link(KEYS, "http://host", clock=clock))
 
     cookie = access.redeem(link)
 
@@ -47,14 +62,55 @@ def test_a_link_signs_in_once() -> None:
 
 
 @proves("web.links")
-def test_a_link_is_refused_when_it_is_old_or_older_than_the_server_or_not_genuine() -> None:
+def test_of_the_servers_of_a_home_that_try_a_link_at_once_one_signs_in(sign_in: SignInAt) -> None:
+    clock = MovingClock()
+    servers = [sign_in(clock) for _ in range(8)]
+    link = key_of(make_link(KEYS, "http://host", clock=clock))
+
+    with ThreadPoolExecutor(8) as threads:
+        cookies = list(threads.map(lambda server: server.redeem(link), servers))
+
+    assert sum(cookie is not None for cookie in cookies) == 1
+    assert sign_in(clock).redeem(link) is None
+
+
+@proves("web.links")
+def test_used_links_are_noted_for_their_owner_alone_and_no_longer_than_they_would_work(
+    sign_in: SignInAt, tmp_path: Path
+) -> None:
+    clock = MovingClock()
+    access = sign_in(clock)
+    for _ in range(3):
+        access.redeem(key_of(make_link(KEYS, "", clock=clock)))
+    noted = [tmp_path / "used-links", *(tmp_path / "used-links").iterdir()]
+    clock.now += LINK_MS
+    access.redeem(key_of(make_link(KEYS, "", clock=clock)))
+
+    assert len(noted) == 4
+    assert not any(path.stat().st_mode & 0o077 for path in noted if path.exists())
+    assert len(list((tmp_path / "used-links").iterdir())) == 1
+
+
+@proves("web.links")
+async def test_asking_for_the_headers_of_a_link_does_not_use_it_up(site: Site) -> None:
+    link = site.link("/workflows")
+    async with httpx2.AsyncClient(base_url=site.url) as client:
+        asked = await client.head(link)
+        followed = await client.get(link)
+
+    assert "set-cookie" not in asked.headers
+    assert (followed.status_code, followed.headers["location"]) == (303, "/workflows")
+
+
+@proves("web.links")
+def test_a_link_is_refused_when_it_is_old_or_older_than_the_server_or_not_genuine(sign_in: SignInAt) -> None:
     clock = MovingClock()
     link = key_of(make_link(KEYS, "http://host", clock=clock))
     foreign = key_of(make_link(FixedKeys(b"x" * 32), "http://host", clock=clock))
-    access = SignIn(KEYS, clock)
+    access = sign_in(clock)
     fresh = key_of(make_link(KEYS, "http://host", clock=clock))
     clock.now += 1
-    later = SignIn(KEYS, clock)
+    later = sign_in(clock)
 
     assert later.redeem(link) is None
     assert access.redeem(foreign) is None
@@ -64,8 +120,8 @@ def test_a_link_is_refused_when_it_is_old_or_older_than_the_server_or_not_genuin
 
 
 @proves("web.links")
-def test_a_link_is_no_cookie_and_a_cookie_is_no_link_and_no_form_token() -> None:
-    access, link = SignIn(KEYS, MovingClock()), key_of(make_link(KEYS, "http://host", clock=MovingClock()))
+def test_a_link_is_no_cookie_and_a_cookie_is_no_link_and_no_form_token(sign_in: SignInAt) -> None:
+    access, link = sign_in(MovingClock()), key_of(make_link(KEYS, "http://host", clock=MovingClock()))
     cookie = access.redeem(link) or ""
     visitor = access.read_cookie(cookie)
 
@@ -77,9 +133,9 @@ def test_a_link_is_no_cookie_and_a_cookie_is_no_link_and_no_form_token() -> None
 
 
 @proves("web.forms")
-def test_the_form_token_of_another_browser_is_refused() -> None:
+def test_the_form_token_of_another_browser_is_refused(sign_in: SignInAt) -> None:
     clock = MovingClock()
-    access = SignIn(KEYS, clock)
+    access = sign_in(clock)
     visitors = [access.read_cookie(access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "") for _ in range(2)]
 
     assert visitors[0] is not None
@@ -88,9 +144,9 @@ def test_the_form_token_of_another_browser_is_refused() -> None:
 
 
 @proves("web.sign-out")
-def test_a_cookie_ends_with_the_visit_and_with_its_time() -> None:
+def test_a_cookie_ends_with_the_visit_and_with_its_time(sign_in: SignInAt) -> None:
     clock = MovingClock()
-    access = SignIn(KEYS, clock)
+    access = sign_in(clock)
     first, second = (access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "" for _ in range(2))
     visitor = access.read_cookie(first)
 
@@ -103,15 +159,15 @@ def test_a_cookie_ends_with_the_visit_and_with_its_time() -> None:
 
 
 @proves("web.sign-out")
-def test_a_browser_that_signed_out_stays_signed_out_after_a_restart(tmp_path: Path) -> None:
+def test_a_browser_that_signed_out_stays_signed_out_after_a_restart(sign_in: SignInAt, tmp_path: Path) -> None:
     clock, file = MovingClock(), tmp_path / "ended-visits"
-    access = SignIn(KEYS, clock, file)
+    access = sign_in(clock)
     first, second = (access.redeem(key_of(make_link(KEYS, "", clock=clock))) or "" for _ in range(2))
     visitor = access.read_cookie(first)
     assert visitor is not None
     access.end_visit(visitor)
 
-    later = SignIn(KEYS, clock, file)
+    later = sign_in(clock)
     assert later.read_cookie(first) is None
     assert later.read_cookie(second) is not None
     assert visitor.id not in file.read_text()

@@ -1,7 +1,7 @@
 """Signing in to the web page: links that work once, the cookies that they are exchanged for, and tokens for forms.
 
-A link is printed in a terminal and works once, for ten minutes. Which links were used is known only to this process, so a link
-that is older than the process is refused too. The cookie is bound to this browser by its random id; a form carries a token that
+A link is printed in a terminal and works once, for ten minutes. Which links were used is noted in the home, because several
+servers may serve it; a link that is older than the process is refused too. The cookie is bound to this browser by its random id; a form carries a token that
 is derived from the same id, so a page of another origin cannot make one up. Browsers that signed out are noted in a file of the
 home: their cookies stay refused when the server is started again.
 """
@@ -26,8 +26,6 @@ from fidelio.tokens.seal import Seal
 SIGN_IN_PATH = "/sign-in"
 LINK_MS = 10 * 60 * 1000
 VISIT_MS = 7 * 24 * 60 * 60 * 1000
-# Links and visits of one process; beyond that the oldest is forgotten, which its age refuses anyway.
-_MOST_USED = 10_000
 _LINK, _VISIT, _FORM = "web-link", "web-visit", "web-form"
 
 
@@ -41,14 +39,14 @@ class Visitor(msgspec.Struct, frozen=True):
 class SignIn:
     """Creates and checks links, cookies and tokens of forms."""
 
-    def __init__(self, keys: KeyRing, clock: Clock = now_ms, ended: Path | None = None) -> None:
-        """`ended`: the file with the digests of the visits that have ended."""
+    def __init__(self, keys: KeyRing, ended: Path, used: Path, clock: Clock = now_ms) -> None:
+        """`ended`: the file with the digests of the visits that have ended, `used` the directory of the links that were used."""
         self._clock = clock
         self._file = ended
+        self._used = used
         self._ended = _read_ended(ended, clock())
         self._links, self._visits, self._forms = Seal(keys, _LINK), Seal(keys, _VISIT), Seal(keys, _FORM)
         self._started_at = clock()
-        self._used: dict[str, None] = {}
 
     def redeem(self, link: str) -> str | None:
         """The cookie for a link that is genuine, fresh and unused; None for any other."""
@@ -56,9 +54,8 @@ class SignIn:
         name, created_at = payload.get("id"), payload.get("at")
         if not isinstance(name, str) or not isinstance(created_at, int):
             return None
-        if name in self._used or created_at < self._started_at:
+        if created_at < self._started_at or not self._use(name, created_at):
             return None
-        self._remember(name)
         return self._visits.seal({"id": new_id("", 20)}, expires=self._clock() + VISIT_MS)
 
     def read_cookie(self, cookie: str) -> Visitor | None:
@@ -76,15 +73,22 @@ class SignIn:
     def end_visit(self, visitor: Visitor) -> None:
         """Sign a browser out: its cookie is refused from now on, by other servers of this home after their next start."""
         self._ended.add(_digest(visitor.id))
-        if self._file is not None:
-            handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(f"{self._clock()} {_digest(visitor.id)}\n")
+        handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(f"{self._clock()} {_digest(visitor.id)}\n")
 
-    def _remember(self, name: str) -> None:
-        self._used[name] = None
-        if len(self._used) > _MOST_USED:
-            del self._used[next(iter(self._used))]
+    def _use(self, name: str, created_at: int) -> bool:
+        """Note that a link was used; False if it was before. Of servers that try at once exactly one creates the file."""
+        self._used.mkdir(mode=0o700, exist_ok=True)
+        for known in self._used.glob("[0-9]*-*"):
+            # Only genuine links get here, and an old one is refused by its age.
+            if int(known.name.partition("-")[0]) <= self._clock() - LINK_MS:
+                known.unlink(missing_ok=True)
+        try:
+            (self._used / f"{created_at}-{_digest(name)}").touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def _read(self, seal: Seal, token: str) -> dict[str, Any]:
         try:
@@ -97,10 +101,10 @@ def _digest(name: str) -> str:
     return hashlib.sha256(f"{_VISIT}:{name}".encode()).hexdigest()
 
 
-def _read_ended(file: Path | None, now: int) -> set[str]:
+def _read_ended(file: Path, now: int) -> set[str]:
     """The visits that have ended, without those that are over by their time."""
     try:
-        lines = [line.split() for line in file.read_text("ascii").splitlines()] if file is not None else []
+        lines = [line.split() for line in file.read_text("ascii").splitlines()]
     except (FileNotFoundError, UnicodeDecodeError):
         return set()
     return {line[1] for line in lines if len(line) == 2 and line[0].isdigit() and int(line[0]) > now - VISIT_MS}

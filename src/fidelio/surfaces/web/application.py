@@ -100,7 +100,9 @@ class SecureHeaders:
 
 def _make_sign_in(services: PageServices) -> Callable[[Request], Awaitable[Response]]:
     async def sign_in(raw: Request) -> Response:
-        target, key = choose_target(raw.query_params.get("next", "/")), raw.query_params.get("key", "")
+        target = choose_target(raw.query_params.get("next", "/"))
+        # Programs that preview a link ask for its headers first, which must not use it up.
+        key = raw.query_params.get("key", "") if raw.method != "HEAD" else ""
         cookie = services.sign_in.redeem(key) if key else None
         # Browsers send a strict cookie with nothing that a click on another site leads to, only with what this page asks for.
         from_elsewhere = raw.headers.get("sec-fetch-site") == "cross-site"

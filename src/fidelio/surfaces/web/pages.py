@@ -38,7 +38,8 @@ class PageServices:
     def __init__(self, application: Application, project: str) -> None:
         """The API of the same server shares `actions` and `watcher`."""
         self.application, self.project = application, project
-        self.sign_in = SignIn(application.keys(), ended=application.settings.home.ensure().ended_visits)
+        home = application.settings.home.ensure()
+        self.sign_in = SignIn(application.keys(), home.ended_visits, home.used_links)
         self.actions = PersonActions(application, project)
         self.watcher = Watcher(application.records)
         self.renderer = Renderer()
