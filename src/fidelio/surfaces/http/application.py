@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fidelio.settings import HttpLimits
-from fidelio.surfaces.http.guard import Guard, validate_token
+from fidelio.surfaces.http.guard import SECURITY_HEADERS, Guard, SecureHeaders, validate_token
 from fidelio.surfaces.http.limits import MAX_BODY, BodyBudget, BodyReader, BodyTooLarge, TooManyBodies
 from fidelio.surfaces.http.plain import HttpReply, PlainExchanges, make_peer_lookup, read_session
 from fidelio.surfaces.http.sdk import make_sdk_server
@@ -56,7 +56,9 @@ def create_app(
     app = Starlette(
         # The guard dispatches to the endpoints itself; these routes serve paths with a trailing slash.
         routes=[*(Route(path, endpoint) for path, endpoint in endpoints.items()), Route(HEALTH, _check_health), *routes],
-        middleware=[Middleware(Guard, token, tuple(allowed_hosts), (HEALTH,), endpoints, pages)],
+        middleware=[Middleware(SecureHeaders), Middleware(Guard, token, tuple(allowed_hosts), (HEALTH,), endpoints, pages)],
+        # What handles errors is outside of all middleware.
+        exception_handlers={Exception: _fail},
         lifespan=_lifespan(endpoints.values()),
     )
     app.state.has_token = bool(token)
@@ -76,6 +78,11 @@ def _lifespan(endpoints: Iterable[Endpoint]) -> Callable[[Starlette], Any]:
 
 async def _check_health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
+
+
+async def _fail(_: Request, error: Exception) -> Response:  # noqa: ARG001  # the signature of Starlette
+    headers = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
+    return JSONResponse({"error": "The request failed. The log of the server has the cause."}, status_code=500, headers=headers)
 
 
 class Endpoint:

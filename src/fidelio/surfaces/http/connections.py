@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fidelio.processes.caller import Caller
 from fidelio.settings import HttpLimits
+from fidelio.surfaces.http.guard import SECURITY_HEADERS
 
 
 class PeerAddress(tuple[str, int]):  # noqa: SLOT001  # a tuple can have no slots with a value
@@ -125,12 +126,19 @@ class LimitedConnection(H11Protocol):
             f"The request was not complete after {seconds:g} seconds. Send it faster, or raise FIDELIO_HTTP_READ_SECONDS.",
         )
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP. uvicorn calls this."""
+        self._refuse(HTTPStatus.BAD_REQUEST, msg)
+
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         # No second reply may follow one that has begun.
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = json.dumps({"error": sentence}).encode()
-            head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            self.transport.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+            head = (
+                f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n".encode()
+            )
+            head += b"".join(b"%s: %s\r\n" % header for header in SECURITY_HEADERS)
+            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
         self.transport.close()
 
 

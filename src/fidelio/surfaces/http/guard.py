@@ -1,4 +1,4 @@
-"""Middleware that checks Host, Origin and token before anything else of a request is read.
+"""Middleware that checks Host, Origin and token before anything else of a request is read, and adds headers to every response.
 
 A web page can make a browser on this machine send requests to this server, also under a host name that resolves to this
 machine (DNS rebinding). The Host and Origin headers reveal that. Other users of this machine can connect too, and where the
@@ -12,16 +12,32 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from html import escape
 from urllib.parse import urlsplit
 
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ids import new_id
 from fidelio.surfaces.http.problems import make_problem
 
 MAX_ADDRESS_LENGTH = 300
+# Only what this server sends may run or be shown, nothing inline; no other page may frame it.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+SECURITY_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not `no-referrer`: browsers would then send forms with the origin `null`.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_MORE_HEADERS = (*SECURITY_HEADERS, (b"cache-control", b"no-store"))
 _NAME = re.compile(r"[a-z0-9._-]+")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 # Clients of these paths read errors in a shape of their own each.
@@ -85,6 +101,32 @@ def _shape_as_problem(refusal: _Refusal) -> Response:
     return make_problem(refusal.status_code, code, refusal.sentence, headers=refusal.extra)
 
 
+class SecureHeaders:
+    """Middleware. Adds the headers that keep other pages and foreign text from doing anything here, where they are missing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                present = {name for name, _ in headers}
+                more = (header for header in _MORE_HEADERS if header[0] not in present)
+                message = {**message, "headers": [*headers, *more]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def _shape_for_browser(refusal: _Refusal) -> Response:
+    content = (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
+        f"<title>Not served · Fidelio</title>\n<h1>Not served</h1>\n<p>{escape(refusal.sentence)}</p>\n"
+    )
+    return HTMLResponse(content, status_code=refusal.status_code, headers=refusal.extra)
+
+
 class Guard:
     """Middleware. `open_paths` need no token, for health checks.
 
@@ -114,6 +156,8 @@ class Guard:
             refusal = _shape_for_api(refusal)
         elif isinstance(refusal, _Refusal) and _is_json(scope["path"]):
             refusal = _shape_as_problem(refusal)
+        elif isinstance(refusal, _Refusal) and b"text/html" in _read_headers(scope).get(b"accept", b""):
+            refusal = _shape_for_browser(refusal)
         app = self._endpoints.get(scope["path"], self._app) if scope["type"] == "http" else self._app
         if self._pages is not None and self._is_page(scope):
             app = self._pages

@@ -1,4 +1,4 @@
-"""The routes of the web page; signing in, search, health, static files, and the headers that every response carries."""
+"""The routes of the web page; signing in, search, health and static files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from http import HTTPStatus
 from itertools import chain
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fidelio.app.watching import MAX_STREAMS, Watcher
 from fidelio.surfaces.web.access import SIGN_IN_PATH, VISIT_MS, choose_target
@@ -42,28 +40,14 @@ from fidelio.surfaces.web.workflows import ROUTES as WORKFLOW_ROUTES
 
 _YEAR = 365 * 24 * 60 * 60
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/_.-]{1,200}")
-# Only what this server sends may run or be shown, nothing inline; no other page may frame it.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'"
-)
 _GROUPS = (
     *(INBOX_ROUTES, WEBHOOK_ROUTES, STATE_ROUTES, SESSION_ROUTES, RUN_ROUTES, WORK_ROUTES, WORKFLOW_ROUTES, AGENT_ROUTES),
     *(PASSKEY_ROUTES, SEARCH_ROUTES),
 )
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    # Not `no-referrer`: browsers would then send forms with the origin `null`.
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
 
 
 def create_pages(services: PageServices) -> Starlette:
-    """The ASGI application of the page. The caller checks Host and Origin before it."""
+    """The ASGI application of the page. The caller checks Host and Origin before it, and adds the headers."""
     own = (
         PageRoute(path="/", show=_begin),
         PageRoute(path="/live", show=_stream),
@@ -77,25 +61,7 @@ def create_pages(services: PageServices) -> Starlette:
             *(make_route(route, services) for route in chain(own, *_GROUPS)),
             make_route(PageRoute(path="/{rest:path}", show=_miss), services),
         ],
-        middleware=[Middleware(SecureHeaders)],
     )
-
-
-class SecureHeaders:
-    """Middleware. Adds the headers that keep other pages and foreign text from doing anything here."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name for name, _ in message["headers"]}
-                more = [*_HEADERS, *([] if b"cache-control" in present else [(b"cache-control", b"no-store")])]
-                message = {**message, "headers": [*message["headers"], *more]}
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
 
 
 def _make_sign_in(services: PageServices) -> Callable[[Request], Awaitable[Response]]:
