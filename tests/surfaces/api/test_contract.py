@@ -323,3 +323,30 @@ def test_a_query_is_read_with_its_types_and_defaults() -> None:
     assert (read.limit, read.state, read.kind) == (7, "all", None)
     with pytest.raises(HttpProblem, match="limit"):
         read_query(RequestQuery, [("limit", "7.5")])
+
+
+@proves("api.problems")
+@pytest.mark.parametrize("text", ["1e2", "1.0", "+1", " 1", "1_0", "\u0661", "0x1", "true", ""])
+async def test_only_digits_are_a_number(client: httpx2.AsyncClient, text: str) -> None:
+    for path, name in (("/api/sessions", "limit"), ("/api/events", "after")):
+        refused = await client.get(path, params={name: text})
+
+        assert (refused.status_code, refused.json()["errors"][0]["field"]) == (400, name), path
+
+
+LISTS = [operation.path for operation in OPERATIONS if operation.has_etag and "after" in operation.query.__struct_fields__]
+
+
+@proves("api.paging")
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize("cursor", ["zzz", "blueprint/", "%00", "../.."])
+async def test_a_cursor_that_was_never_issued_is_refused_by_every_list(
+    client: httpx2.AsyncClient, application: Application, path: str, cursor: str
+) -> None:
+    await open_session(application, "one", ask("x"))
+    address = path.replace("{session}", "one").replace("{workflow}", "hello")
+    parameters = {"text": "x"} if path == "/api/search" else {}
+
+    refused = await client.get(address, params={**parameters, "after": cursor})
+
+    assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")

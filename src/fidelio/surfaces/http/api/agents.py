@@ -19,6 +19,7 @@ from fidelio.surfaces.http.api.operations import (
     Name,
     NoQuery,
     Paging,
+    cut_page,
     list_items,
 )
 from fidelio.surfaces.http.api.sessions import Message
@@ -49,16 +50,14 @@ class FirstMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 async def list_agents(call: ApiCall[Paging, None]) -> Listed[StartableAgent]:
-    services, wanted = call.services, call.query
+    services = call.services
     listing = blueprints_json(await asyncio.to_thread(services.application.blueprints().list, services.project))
     runtime = await list_runtime_agents((await services.application.runtime()).context, services.project)
     entries = [StartableAgent(kind="blueprint", **entry) for entry in (*listing["agents"], *listing.get("broken", ()))]
     for agent in runtime:
         described: dict[str, Any] = {"description": agent.definition.description, "model": agent.definition.model}
         entries.append(StartableAgent(name=agent.name, kind="runtime", version=agent.version, **described))
-    found = sorted((entry for entry in entries if _key(entry) > (wanted.after or "")), key=_key)
-    shown = found[: wanted.limit]
-    return list_items(shown, _key(shown[-1]) if len(found) > len(shown) else None)
+    return list_items(*cut_page(entries, _key, call.query))
 
 
 def _key(entry: StartableAgent) -> str:

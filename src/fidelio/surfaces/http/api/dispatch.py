@@ -33,6 +33,7 @@ from fidelio.surfaces.http.problems import (
 MAX_BODY = 1024 * 1024
 RETRY_SECONDS = "5"
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_INTEGER = re.compile(r"-?[0-9]+")
 _TAG = re.compile(r'(?:W/)?"[^"]*"')
 _MISSING = re.compile(r"^Object missing required field `(\w+)`")
 _HEADERS = {"cache-control": "private, no-cache", "x-content-type-options": "nosniff"}
@@ -157,9 +158,14 @@ def read_query(type_: type[msgspec.Struct], pairs: Sequence[tuple[str, str]]) ->
         else:
             values[name] = value
     try:
-        return msgspec.convert(values, type_, strict=False)
+        query = msgspec.convert(values, type_, strict=False)
     except msgspec.ValidationError as error:
         raise _refuse_fields(400, "parameter", [_locate(error)]) from error
+    # The decoder also reads `1e2` and `1.0` as integers.
+    for name, value in values.items():
+        if type(getattr(query, name)) is int and not _INTEGER.fullmatch(value):
+            raise _refuse_fields(400, "parameter", [FieldProblem(name, "Expected `int`, got `str`")])
+    return query
 
 
 def _is_list(type_: Any) -> bool:

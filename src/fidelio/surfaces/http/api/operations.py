@@ -5,7 +5,7 @@ Dispatch and document read the same struct, so the document cannot promise what 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -191,6 +191,18 @@ class CreatedReply(msgspec.Struct, frozen=True):
 
     value: Any
     headers: Mapping[str, str] = {}
+
+
+def cut_page(entries: Iterable[T], key: Callable[[T], str], query: Paging) -> tuple[list[T], str | None]:
+    """The page of a list in memory, and the cursor of the next. Raises 400 for the cursor of an entry that is not there."""
+    found = sorted(entries, key=key)
+    if query.after is not None:
+        if query.after not in map(key, found):
+            sentence = f"after: {query.after!r:.80} is no `next` of this list."
+            raise HttpProblem(400, "api.parameter", sentence, "Read the list again from its beginning.")
+        found = [entry for entry in found if key(entry) > query.after]
+    shown = found[: query.limit]
+    return shown, key(shown[-1]) if len(found) > len(shown) else None
 
 
 def list_items(items: Any, next_: str | None = None) -> Listed[Any]:

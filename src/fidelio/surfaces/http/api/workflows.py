@@ -27,6 +27,7 @@ from fidelio.surfaces.http.api.operations import (
     Name,
     NoQuery,
     Paging,
+    cut_page,
     list_items,
 )
 from fidelio.surfaces.views.definitions import FindingView, WorkflowEntry, view_workflow
@@ -61,15 +62,12 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_workflows(call: ApiCall[Paging, None]) -> Listed[CheckedWorkflow]:
-    application, wanted = call.services.application, call.query
+    application = call.services.application
     library = await application.library()
     counts = await asyncio.to_thread(count_findings, library)
-    entries = sorted((entry for entry in library.checked_list() if entry.id > (wanted.after or "")), key=_read_id)
-    shown = [
-        _count(view_workflow(entry), counts[entry.id]["error"], counts[entry.id]["warning"], application)
-        for entry in entries[: wanted.limit]
-    ]
-    return list_items(shown, shown[-1].id if len(entries) > len(shown) else None)
+    entries, more = cut_page(library.checked_list(), _read_id, call.query)
+    shown = (_count(view_workflow(each), counts[each.id]["error"], counts[each.id]["warning"], application) for each in entries)
+    return list_items(shown, more)
 
 
 def _read_id(entry: WorkflowSummary) -> str:
