@@ -24,7 +24,8 @@ PROVEN: Final = "proven"
 # The assurances of a person whose answer is not signed.
 _UNSIGNED = frozenset({"local", "elicited"})
 # How sure the record can be that a person answered. `local` is tamper-evident, not tamper-proof: it is the same OS user. So is
-# the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead. `page` is in old records.
+# the key of the server that `api` stands for; a sender with the signs of an agent is `relayed` instead. Only old records have
+# `page`.
 _ASSURANCE = {
     "relayed": "relayed",
     "elicited": "elicited",
@@ -37,7 +38,7 @@ _ASSURANCE = {
 
 
 def assurance_of(channel: str, *, is_seen: bool = True) -> str:
-    """The assurance of answers over a channel. It is `relayed` if the program that sent them was not `is_seen` to be no agent."""
+    """The assurance of answers over a channel; `relayed` if the program that sent them was not `is_seen` to be no agent."""
     return _ASSURANCE[channel] if is_seen else "relayed"
 
 

@@ -208,7 +208,7 @@ class Inbox:
 
 
 def _check_person(request: Request, draft: _AnswerDraft) -> None:
-    """Refuse an unsigned answer that somebody relays, where only a person's counts. Checkpoints have rules of their own for tools."""
+    """Refuse an unsigned answer that is relayed where only a person's counts. Checkpoints have rules of their own for tools."""
     choice = ("allow",) if request.kind == APPROVAL else ()
     if draft.assurance in ("relayed", "timer") and needs_person(request):
         raise PersonNeeded(

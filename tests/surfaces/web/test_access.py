@@ -20,6 +20,7 @@ from fidelio.surfaces.web.access import (
     VISIT_MS,
     SignIn,
     choose_target,
+    is_own_origin,
     make_link,
 )
 from fidelio.tokens.keyring import FixedKeys
@@ -223,6 +224,51 @@ async def test_every_response_forbids_inline_scripts_and_frames(site: Site, path
         part in policy for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'")
     )
     assert answered.headers["x-content-type-options"] == "nosniff"
+
+
+@proves("web.links")
+@pytest.mark.parametrize("path", ["//evil.example/x", "//evil.example", "/\\evil.example"])
+async def test_no_address_of_a_request_becomes_a_link_to_another_host(site: Site, path: str) -> None:
+    async with site.visit() as client:
+        # Built by hand: a client would take what is behind two slashes for a host.
+        request = client.build_request("GET", "/x")
+        request.url = request.url.copy_with(raw_path=path.encode())
+        page = (await client.send(request)).text
+
+    assert "There is no page" in page
+    assert 'href="//' not in page
+    assert 'href="/\\' not in page
+
+
+ADDRESS = "http://127.0.0.1:7333"
+
+
+@proves("web.forms")
+@pytest.mark.parametrize(
+    ("origin", "address", "hosts", "public_url", "is_own"),
+    [
+        (ADDRESS, ADDRESS, (), "", True),
+        ("https://127.0.0.1:7333", ADDRESS, (), "", False),
+        ("http://localhost:7333", ADDRESS, (), "", False),
+        ("http://127.0.0.1:7334", ADDRESS, (), "", False),
+        ("null", ADDRESS, (), "", False),
+        ("", ADDRESS, (), "", False),
+        # A proxy with TLS that passes on the name.
+        ("https://fidelio.example", "http://fidelio.example", ("fidelio.example",), "", True),
+        ("https://fidelio.example", "http://fidelio.example", ("other.example",), "", False),
+        ("https://fidelio.example:8443", "http://fidelio.example", ("fidelio.example",), "", False),
+        ("https://fidelio.example:8443", "http://fidelio.example:8443", ("fidelio.example",), "", True),
+        ("https://evil.example", "http://fidelio.example", ("fidelio.example", "evil.example"), "", False),
+        # A proxy that replaces it.
+        ("https://fidelio.example", ADDRESS, (), "https://fidelio.example/", True),
+        ("http://fidelio.example", ADDRESS, (), "https://fidelio.example", False),
+        ("https://fidelio.example.evil", ADDRESS, (), "https://fidelio.example", False),
+    ],
+)
+def test_a_form_comes_from_the_origin_of_the_server_or_of_the_proxy_that_the_settings_name(
+    origin: str, address: str, hosts: tuple[str, ...], public_url: str, is_own: bool
+) -> None:
+    assert is_own_origin(origin, address, hosts, public_url) == is_own
 
 
 @proves("web.static")

@@ -120,6 +120,7 @@ FORGERIES: Mapping[str, dict[str, str]] = {
     "the origin null": {"Origin": "null"},
     "another origin": {"Origin": "http://evil.example"},
     "another port": {"Origin": "http://127.0.0.1:1"},
+    "another scheme": {"Origin": "https://127.0.0.1:{port}"},
     "another scheme with this name": {"Origin": "https://evil.example/127.0.0.1"},
     "another site without an origin": {"Sec-Fetch-Site": "cross-site"},
     "another port without an origin": {"Sec-Fetch-Site": "same-site"},
@@ -135,7 +136,8 @@ async def test_no_form_of_another_origin_changes_anything(site: Site, values: di
         before = read_facts(site)
         for path in paths:
             for forgery, headers in FORGERIES.items():
-                answered = await client.post(fill_path(path, values), data=form, headers=headers)
+                filled = {name: value.replace("{port}", site.url.rpartition(":")[2]) for name, value in headers.items()}
+                answered = await client.post(fill_path(path, values), data=form, headers=filled)
                 assert answered.status_code == 403, f"{path} from {forgery}"
 
         assert read_facts(site) == before

@@ -126,7 +126,7 @@ def run_server(
 
             tools = _all_tools(application) | (_demo_tools(bundled) if demo else {})
             project, limits = str(current_directory()), ProgramLimits.from_settings(settings.http)
-            services = PageServices(application, project)
+            services = PageServices(application, project, [validate_host_name(name) for name in address.names])
             shared = JsonServices(application, project, actions=services.actions, watcher=services.watcher, limits=limits)
             routes = [*create_routes(ApiServices(application, project, limits)), *create_json_routes(shared)]
             try:

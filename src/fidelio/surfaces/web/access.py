@@ -1,9 +1,9 @@
 """Signing in to the web page: links that work once, the cookies that they are exchanged for, and tokens for forms.
 
 A link is printed in a terminal and works once, for ten minutes. Which links were used is noted in the home, because several
-servers may serve it; a link that is older than the process is refused too. The cookie is bound to this browser by its random id; a form carries a token that
-is derived from the same id, so a page of another origin cannot make one up. Browsers that signed out are noted in a file of the
-home: their cookies stay refused when the server is started again.
+servers may serve it; a link that is older than the process is refused too. The cookie is bound to this browser by its random
+id; a form carries a token that is derived from the same id, so a page of another origin cannot make one up. Browsers that
+signed out are noted in a file of the home: their cookies stay refused when the server is started again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -40,7 +41,7 @@ class SignIn:
     """Creates and checks links, cookies and tokens of forms."""
 
     def __init__(self, keys: KeyRing, ended: Path, used: Path, clock: Clock = now_ms) -> None:
-        """`ended`: the file with the digests of the visits that have ended, `used` the directory of the links that were used."""
+        """`ended` is the file with the digests of the visits that have ended, `used` the directory of used links."""
         self._clock = clock
         self._file = ended
         self._used = used
@@ -122,3 +123,18 @@ def choose_target(target: str) -> str:
     """Where to go after signing in: a path of this server, never another origin."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
     return target if is_path and "\\" not in target else "/"
+
+
+def is_own_origin(origin: str, address: str, hosts: Collection[str], public_url: str = "") -> bool:
+    """Whether pages of this server have an origin. `address` is scheme and host of the request, as it arrived.
+
+    A proxy with TLS passes on over http what a browser sent from an origin with https: at one of the `hosts` that the settings
+    name, or at `public_url`, where the proxy may also replace the host.
+    """
+    own, public = urlsplit(address.lower()), urlsplit(public_url.lower())
+    accepted = {f"{own.scheme}://{own.netloc}"}
+    if own.hostname in hosts:
+        accepted.add(f"https://{own.netloc}")
+    if public.netloc:
+        accepted.add(f"{public.scheme}://{public.netloc}")
+    return origin in accepted

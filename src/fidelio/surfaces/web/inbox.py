@@ -114,9 +114,7 @@ async def _answer(request: PageRequest) -> Result:
 async def _answer_request(request: PageRequest, name: str, option: str, person: str) -> None:
     text = request.fields.get("text", "").strip()
     inbox, is_seen = await request.services.inbox(), await request.is_seen()
-    done = await inbox.answer(
-        name, option, text=text, by=person, channel="web", proof=_read_proof(request), is_seen=is_seen
-    )
+    done = await inbox.answer(name, option, text=text, by=person, channel="web", proof=_read_proof(request), is_seen=is_seen)
     if done.request.detail.get("job"):
         await request.services.application.start_runtime_worker()
 

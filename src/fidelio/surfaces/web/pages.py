@@ -7,10 +7,10 @@ nothing of theirs can make a browser send one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -25,7 +25,7 @@ from fidelio.errors import FidelioError, UsageProblem
 from fidelio.inbox import Inbox, require_person
 from fidelio.surfaces.http.plain import identify_sender
 from fidelio.surfaces.http.problems import find_status
-from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor
+from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor, choose_target, is_own_origin
 from fidelio.surfaces.web.rendering import Renderer
 
 MAX_FORM = 256 * 1024
@@ -35,9 +35,10 @@ _LOG = logging.getLogger(__name__)
 class PageServices:
     """What the handlers of pages work with. `project`: the directory in which new runs begin."""
 
-    def __init__(self, application: Application, project: str) -> None:
-        """The API of the same server shares `actions` and `watcher`."""
+    def __init__(self, application: Application, project: str, hosts: Iterable[str] = ()) -> None:
+        """The API of the same server shares `actions` and `watcher`. `hosts` are the names of proxies before it."""
         self.application, self.project = application, project
+        self.hosts = frozenset(hosts)
         home = application.settings.home.ensure()
         self.sign_in = SignIn(application.keys(), home.ended_visits, home.used_links)
         self.actions = PersonActions(application, project)
@@ -174,7 +175,8 @@ async def _check_change(request: PageRequest) -> None:
     """Refuse a change that did not come from a form of this server, in this browser."""
     headers = request.raw.headers
     site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
-    is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    services, address = request.services, f"{request.raw.url.scheme}://{headers.get('host', '')}"
+    is_own = origin is None or is_own_origin(origin, address, services.hosts, services.application.settings.public_url)
     if site not in ("same-origin", "none") or not is_own:
         raise Forbidden("This change was sent by a page of another origin.", remedy="Make it here, on a page of Fidelio.")
     fields = await request.read_form()
@@ -212,7 +214,8 @@ async def _render(result: Result, request: PageRequest) -> Response:
     shared = {
         "form_token": request.visitor.form_token,
         "path": request.raw.url.path,
-        "address": request.raw.url.path + (f"?{request.raw.url.query}" if request.raw.url.query else ""),
+        # A path that begins with two slashes would lead to another host.
+        "address": choose_target(request.raw.url.path + (f"?{request.raw.url.query}" if request.raw.url.query else "")),
         "position": request.position,
         # What a form has brought would be gone if the page read itself again.
         "is_live": request.raw.method == "GET" and result.status == HTTPStatus.OK,
