@@ -108,7 +108,7 @@ async def test_every_route_answers_with_the_headers(server: WholeServer, who: st
     assert len(paths) > 90
 
 
-REFUSED = (
+REFUSED: tuple[tuple[str, dict[str, str], int], ...] = (
     ("/inbox", {"Host": "evil.example"}, 421),
     ("/inbox", {"Origin": "http://evil.example"}, 403),
     ("/.well-known/x", {}, 404),

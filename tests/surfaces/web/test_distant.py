@@ -124,7 +124,7 @@ async def test_a_signature_that_is_none_opens_nothing_to_an_agent(site: Site, mo
     assert (await read_state(site.application, question.id))[0] == "open"
 
 
-PERSON_ONLY = (
+PERSON_ONLY: tuple[tuple[str, dict[str, str]], ...] = (
     ("/agents", {"agent": "echo", "message": "Begin.", "kind": "blueprint"}),
     ("/agents", {"agent": "default", "message": "Begin.", "kind": "runtime"}),
     ("/workflows/hello", {}),

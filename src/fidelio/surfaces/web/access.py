@@ -79,7 +79,7 @@ class SignIn:
             file.write(f"{self._clock()} {_digest(visitor.id)}\n")
 
     def _use(self, name: str, created_at: int) -> bool:
-        """Note that a link was used; False if it was before. Of servers that try at once exactly one creates the file."""
+        """Note that a link was used; False if it was before. Of servers that try at once a single server creates the file."""
         self._used.mkdir(mode=0o700, exist_ok=True)
         for known in self._used.glob("[0-9]*-*"):
             # Only genuine links get here, and an old one is refused by its age.

@@ -191,7 +191,7 @@ class RequestView(msgspec.Struct, frozen=True):
 
     @property
     def unsigned_options(self) -> Collection[str]:
-        """The options that grant nothing, and so need no signature of a person who is known to be one."""
+        """The options that grant nothing, and so need no signature of somebody who is known to be a person."""
         return () if self.is_distant else tuple(self.request.detail.get("unsigned_options", ()))
 
     @property
