@@ -31,7 +31,6 @@ async def _show_forms(request: PageRequest, typed: Mapping[str, str], problem: F
         "project": services.project,
         "typed": typed,
         "problem": problem,
-        "is_distant": not await request.is_seen(),
     }
     return PageContent("agents.html", values, HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK)
 
@@ -58,10 +57,9 @@ async def _start_session(request: PageRequest, person: str) -> Redirect:
 
 async def _act(request: PageRequest) -> Result:
     """What a person does with a session: `send`, `resume`, `continue`, `stop` or `delete`. The page then says what was done."""
-    act = request.fields.get("act", "")
-    # Who is away from the machine must be able to stop an agent.
-    person = await (request.require_sender() if act == "stop" else request.require_person())
+    person = await request.require_person()
     session = await (await request.services.records()).find(request.path("session"))
+    act = request.fields.get("act", "")
     if act == "delete":
         deleted = await request.services.actions.delete(session, by=person, reason="Deleted on the page.")
         return Redirect(f"/sessions?done={'kept' if deleted.retained_worktrees else 'deleted'}")
@@ -95,8 +93,7 @@ async def _confirm_delete(request: PageRequest) -> Result:
     records = await request.services.records()
     session = await records.find(request.path("session"))
     views = [SessionView(each) for each in await records.plan_deletion(session)]
-    values = {"view": SessionView(session), "views": views, "is_distant": not await request.is_seen()}
-    return PageContent("delete.html", values)
+    return PageContent("delete.html", {"view": SessionView(session), "views": views})
 
 
 def _read_message(fields: dict[str, Any]) -> str:

@@ -100,7 +100,7 @@ async def _show_request(request: PageRequest) -> Result:
 async def _answer(request: PageRequest) -> Result:
     """Answer a request. If somebody else was faster, show who answered, and how."""
     name, is_signed = request.path("request"), _read_proof(request) is not None
-    person = await request.require_sender(is_signed=is_signed)
+    person = await request.require_person(is_signed=is_signed)
     try:
         await _answer_request(request, name, request.fields.get("option", ""), person)
     except PersonNeeded as error:
@@ -133,7 +133,7 @@ class AnswerResult(msgspec.Struct, frozen=True):
 
 async def _answer_several(request: PageRequest) -> Result:
     """Allow or deny the picked permissions, each by itself: what is too late does not stop the others."""
-    person, decision = await request.require_sender(), request.fields.get("decision", "")
+    person, decision = await request.require_person(), request.fields.get("decision", "")
     picked = [name.removeprefix("pick-") for name in request.fields if name.startswith("pick-")]
     if decision not in _DECISIONS or not picked:
         raise UsageProblem("Nothing was chosen.", remedy="Mark permissions in the inbox, then allow or deny them.")

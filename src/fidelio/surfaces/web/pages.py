@@ -97,7 +97,7 @@ class PageRequest:
         """Whether the program at the other end was looked at and is no agent. Only then a person is known to be there."""
         return (await identify_sender(self.raw.scope)).kind == "person"
 
-    async def require_sender(self, *, is_signed: bool = False) -> str:
+    async def require_person(self, *, is_signed: bool = False) -> str:
         """The name of the person who seems to be at the browser. Raises if an agent sent the request, or runs this server.
 
         `is_signed`: the caller checks a signature of the person, which counts whatever program brings it.
@@ -108,16 +108,6 @@ class PageRequest:
                 remedy="Open the page in your own browser.",
             )
         return require_person()
-
-    async def require_person(self) -> str:
-        """The name of the person at the browser. Raises also if the program at the other end could not be looked at."""
-        person = await self.require_sender()
-        if not await self.is_seen():
-            raise Forbidden(
-                "Only a person may do this, and the program at your end could not be looked at.",
-                remedy="Do it on the machine of the server: in a terminal, or in a browser there.",
-            )
-        return person
 
 
 Result: TypeAlias = PageContent | Redirect | Response

@@ -80,7 +80,7 @@ async def _list_keys(request: PageRequest) -> Result:
 
 async def _register(request: PageRequest) -> Result:
     """Note a key that the authenticator has made, on a phone too. It counts once it is confirmed."""
-    person, fields = await request.require_sender(), request.fields
+    person, fields = await request.require_person(), request.fields
     nonce = read_signature(request).nonce
     challenge = compute_registration_challenge(nonce)
     new = read_new_key(fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge)
@@ -91,7 +91,7 @@ async def _register(request: PageRequest) -> Result:
 
 async def _confirm(request: PageRequest) -> Result:
     """Confirm a new key with a registered key, whose signature is the proof."""
-    person = await request.require_sender()
+    person = await request.require_person()
     await (await open_keys(request)).confirm_by_key(request.fields.get("id", ""), read_signature(request), by=person)
     return Redirect("/passkeys")
 

@@ -72,10 +72,8 @@ async def _show_session(request: PageRequest) -> Result:
     events = await _load_events(request, session, before)
     children = await records.children(session.id)
     run = await load_run_page(request, session, events, children.items) if session.kind == "workflow" else RunPage()
-    view = SessionView(session)
     values: dict[str, Any] = {
-        "view": view,
-        "is_distant": bool(view.message_act or run.failure or run.is_elsewhere) and not await request.is_seen(),
+        "view": SessionView(session),
         "notice": NOTICES.get(request.query("done"), ""),
         "run": run,
         "entries": fold_minor(list_entries(events)),

@@ -39,7 +39,6 @@ async def _load(request: PageRequest, **more: Any) -> Mapping[str, Any]:
         "secret": {"least": MIN_SECRET, "most": MAX_SECRET},
         "example": question_url(request.services.application.settings, "r_..."),
         "notice": "",
-        "is_distant": not await request.is_seen(),
         "problem": "",
         "url": "",
         **more,

@@ -78,7 +78,6 @@ async def _show_form(request: PageRequest, typed: Mapping[str, str], problems: M
         "fields": make_fields(workflow, typed, problems),
         "typed": typed,
         "problems": problems,
-        "is_distant": not await request.is_seen(),
         "activities": _list_activities(library, name),
     }
     status = HTTPStatus.BAD_REQUEST if problems else HTTPStatus.OK
