@@ -89,9 +89,11 @@ class PageRequest:
             if len(content) > MAX_FORM:
                 raise UsageProblem(f"The form has more than {MAX_FORM:,} bytes.", remedy="Shorten the text.")
         try:
-            return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=200))
+            fields = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=200)
         except ValueError as error:
             raise UsageProblem("The form cannot be read.", remedy="Load the page again.") from error
+        # Browsers send every line end of a text as CRLF.
+        return {name: value.replace("\r\n", "\n") for name, value in fields}
 
     async def is_seen(self) -> bool:
         """Whether the program at the other end was looked at and is no agent. Only then a person is known to be there."""
