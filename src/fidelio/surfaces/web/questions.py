@@ -16,6 +16,7 @@ from fidelio.app.records import Records
 from fidelio.clock import now_ms
 from fidelio.errors import SessionNotFound
 from fidelio.inbox import APPROVAL, PROVEN, needs_person
+from fidelio.orchestrator.runs.worktrees import Worktree
 from fidelio.ledger.model import Event, Request, Session
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
@@ -117,7 +118,7 @@ class RequestView(msgspec.Struct, frozen=True):
     def other_arguments(self) -> Mapping[str, Any]:
         """The arguments of the call that neither its command, its diff nor its facts show."""
         arguments = self._call_arguments
-        change = ("old_string", "new_string" if "new_string" in arguments else "content") if self.diff else ()
+        change = ("old_string", "new_string") if self.diff else ("content",) if self.whole_file is not None else ()
         shown = {"cwd", "file_path", *(("command",) if self.command else ()), *change}
         return {name: value for name, value in arguments.items() if name not in shown}
 
@@ -126,11 +127,10 @@ class RequestView(msgspec.Struct, frozen=True):
         """What an agent with tools of its own wants to use: tool, directory, path."""
         if self.request.kind != PERMISSION:
             return ()
-        detail, project = self.request.detail, "" if self.session is None else self.session.record.get("project", "")
-        arguments = self._call_arguments
+        detail, arguments = self.request.detail, self._call_arguments
         found = {
             "Tool": detail.get("tool"),
-            "Directory": arguments.get("cwd") or detail.get("cwd") or project,
+            "Directory": arguments.get("cwd") or detail.get("cwd") or self._directory,
             "File": arguments.get("file_path") or detail.get("path"),
         }
         return tuple((name, str(value)) for name, value in found.items() if value)
@@ -139,11 +139,25 @@ class RequestView(msgspec.Struct, frozen=True):
     def diff(self) -> tuple[str, ...]:
         """The change of a file that would be allowed, as lines of a unified diff."""
         arguments = self._call_arguments
-        old, new = arguments.get("old_string", ""), arguments.get("new_string", arguments.get("content"))
+        old, new = arguments.get("old_string", ""), arguments.get("new_string")
         if not isinstance(old, str) or not isinstance(new, str):
             return ()
         name = str(arguments.get("file_path", "the file"))
         lines = list(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), name, name))
+    @property
+    def whole_file(self) -> str | None:
+        """The text that a file would have, whatever it holds now: what that is was not stored with the question."""
+        content = self._call_arguments.get("content")
+        return content if isinstance(content, str) and "file_path" in self._call_arguments and not self.diff else None
+
+    @property
+    def _directory(self) -> str:
+        """The directory in which the agent works."""
+        record = {} if self.session is None else self.session.record
+        if path := record.get("worktree"):
+            return Worktree(path, "", "", record.get("prefix", "")).directory
+        return str(record.get("project", ""))
+
         more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
         return (*lines[:_MOST_LINES], *more)
 
