@@ -25,7 +25,7 @@ async def test_answering_with_the_mouse_lets_the_agent_go_on_and_the_open_page_s
     watching = await context.new_page()
     await watching.goto(f"{site.url}/sessions/{agent.session}")
     await tab.get_by_role("button", name="A warm note").click()
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with warm")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with A warm note")
     await agent.agent.finish()
 
     await expect(watching.locator(".entries")).to_contain_text("completed the workflow")
@@ -45,7 +45,7 @@ async def test_the_keyboard_alone_is_enough_to_answer(site: Site, agent: Waiting
     await tab.keyboard.press("j")
     await tab.keyboard.press("2")
 
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with brief")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with A brief note")
 
 
 @proves("web.live")
@@ -97,9 +97,9 @@ async def test_of_two_people_at_one_question_the_slower_is_told(site: Site, agen
     await people[0].get_by_role("button", name="A warm note").click()
     await people[1].get_by_role("button", name="No note").click()
 
-    await expect(people[0].get_by_role("status")).to_contain_text("Answered with warm")
+    await expect(people[0].get_by_role("status")).to_contain_text("Answered with A warm note")
     await expect(people[1].get_by_role("alert")).to_contain_text("Somebody was faster")
-    await expect(people[1].locator("main")).to_contain_text("Answered with warm")
+    await expect(people[1].locator("main")).to_contain_text("Answered with A warm note")
 
 
 @proves("web.layout")
@@ -116,3 +116,15 @@ async def test_every_page_fits_its_screen(
         await page.goto(f"{site.url}{path}")
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         assert await page.evaluate("document.querySelectorAll('h1').length") == 1, path
+
+
+@proves("web.keyboard", "web.search")
+async def test_a_slash_leaves_the_focus_in_the_field_of_the_search(site: Site, tab: Page) -> None:
+    await tab.goto(f"{site.url}/sessions")
+    # The scripts run once everything is loaded.
+    await tab.wait_for_load_state("load")
+    await tab.keyboard.press("/")
+    await expect(tab.get_by_role("searchbox")).to_be_focused()
+    await tab.keyboard.type("receipt")
+
+    await expect(tab.get_by_role("searchbox")).to_have_value("receipt")

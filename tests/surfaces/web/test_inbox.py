@@ -287,7 +287,7 @@ async def test_a_question_says_what_each_option_does_and_what_happens_without_an
     assert "sets tone to &#34;warm&#34;" in page
     assert "goes on with write" in page
     assert re.search(r"Expires <time[^>]*>in 59 minutes · [-0-9]+ [0-9:]+ UTC</time>: after that it cannot be answered", page)
-    assert re.search(r"Without an answer, the agent may take <strong>A warm note</strong> from then on:\s+<time", page)
+    assert re.search(r"Deadline <time[^>]*>in 59 seconds [^<]+</time>: after that, the agent may also go on by itself", page)
 
 
 @proves("web.inbox-folded")
@@ -316,7 +316,7 @@ async def test_many_questions_are_folded_to_a_line_and_no_key_answers_what_is_fo
     await second.focus()
     await tab.keyboard.press("1")
 
-    await expect(tab.locator(".answer")).to_contain_text("Answered with allow")
+    await expect(tab.locator(".answer")).to_contain_text("Answered with Allow it once")
     assert (await inbox.find(requests[1].id)).state == "answered"
 
 

@@ -48,7 +48,7 @@ async def test_an_answer_from_the_page_lets_the_agent_go_on(site: Site, agent: W
 
     request = await (await site.application.inbox()).find(agent.request)
     assert "how should it sound?" in shown.text
-    assert "Answered with <strong>warm</strong>" in " ".join(answered.text.split())
+    assert "Answered with <strong>A warm note</strong>" in " ".join(answered.text.split())
     assert (request.state, request.channel, request.assurance) == ("answered", "web", "local")
     assert request.answer["text"] == "Be kind."
 

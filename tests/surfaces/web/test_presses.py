@@ -37,7 +37,7 @@ async def test_a_second_press_while_the_first_is_on_its_way_sends_nothing(
 ) -> None:
     is_held_back = await tab.evaluate(f"() => {{ {_NOTE} {_PRESS}; {_PRESS}; return isHeldBack; }}")
 
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with allow")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with Allow it once")
     assert is_held_back
     assert await list_states(site, questions) == ["answered", "open"]
 
@@ -48,7 +48,7 @@ async def test_a_press_right_after_an_answer_does_not_answer_the_question_that_t
 ) -> None:
     await tab.add_init_script(f'document.addEventListener("DOMContentLoaded", () => {{ {_NOTE} {_PRESS}; }});')
     await tab.get_by_role("button", name="Allow it once").first.click()
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with allow")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with Allow it once")
 
     assert await tab.evaluate("isHeldBack")
     assert await list_states(site, questions) == ["answered", "open"]
@@ -71,7 +71,7 @@ async def test_an_update_that_moves_nothing_holds_no_answer_back(site: Site, tab
     await tab.evaluate(f'() => {{ {_NOTE} document.addEventListener("htmx:after:swap", () => {_PRESS}, {{ once: true }}); }}')
     await open_session(site, "two", ask("third"))
 
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with allow")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with Allow it once")
     assert await list_states(site, questions) == ["answered", "open"]
 
 
@@ -97,5 +97,5 @@ async def test_keys_answer_the_question_that_has_the_focus(
     await expect(tab.locator("[data-chosen]")).to_have_id(questions[1].id)
     await tab.keyboard.press("d")
 
-    await expect(tab.get_by_role("status")).to_contain_text("Answered with refuse")
+    await expect(tab.get_by_role("status")).to_contain_text("Answered with Refuse it")
     assert await list_states(site, questions) == ["open", "answered"]

@@ -47,7 +47,7 @@ async def test_the_demo_is_carried_out_from_start_to_end_with_the_keyboard_alone
         await expect(page.locator("[data-question]")).to_have_count(1)
         for key in ("j", "1"):
             await page.keyboard.press(key)
-        await expect(page.get_by_role("status")).to_contain_text("Answered with warm")
+        await expect(page.get_by_role("status")).to_contain_text("Answered with A warm note")
         await follow(page, "Sessions")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
         await page.keyboard.press("j")

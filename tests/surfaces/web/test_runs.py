@@ -80,7 +80,7 @@ async def test_answered_questions_say_who_answered_when_and_how_sure_that_is(sit
 
     answered = page.partition("Questions with answers")[2].partition("</section>")[0]
     assert "how should it sound?" in answered
-    assert "Answered with <strong>brief</strong> by person:me over cli (local)" in answered
+    assert "Answered with <strong>A brief note</strong> by person:me over cli (local)" in answered
 
 
 @proves("web.run-state")

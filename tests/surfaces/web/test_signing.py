@@ -91,7 +91,7 @@ async def test_a_permission_is_denied_without_a_passkey(site: Site, call: Signed
     page = await desk()
     await page.goto(f"{at_localhost(site)}/inbox/{call.request}")
     await page.get_by_role("button", name="Deny it").click()
-    await expect(page.get_by_role("status")).to_contain_text("deny")
+    await expect(page.get_by_role("status")).to_contain_text("Answered with Deny it")
 
     assert ((await find(site, call.request)).assurance, (await find(site, call.request)).state) == ("local", "answered")
     denied = await call.repeat()

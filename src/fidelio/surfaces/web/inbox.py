@@ -14,6 +14,7 @@ from fidelio.app.listing import is_of_project, read_accepted
 from fidelio.errors import FidelioError, PersonNeeded, RequestClosed, UsageProblem
 from fidelio.inbox import APPROVAL
 from fidelio.ledger.model import Request, RequestState
+from fidelio.surfaces.web.access import choose_target
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
 from fidelio.surfaces.web.passkeys import read_signature
 from fidelio.surfaces.web.questions import KINDS, PERMISSION, RequestView, view_request
@@ -107,8 +108,16 @@ async def _answer(request: PageRequest) -> Result:
         return PageContent("request.html", {"view": await inbox_request(request, name), "refusal": error}, HTTPStatus.FORBIDDEN)
     except RequestClosed:
         view = await inbox_request(request, name)
-        return PageContent("request.html", {"view": view, "too_late": True}, 409)
-    return Redirect(f"/inbox?answered={name}")
+        values = {"view": view, "too_late": True, "written": request.fields.get("text", "").strip()}
+        return PageContent("request.html", values, 409)
+    return Redirect(_return_after(request.fields.get("back", ""), name))
+
+
+def _return_after(back: str, name: str) -> str:
+    """The page that the answered question was on: the inbox with its filter, or a session. Anything else leads to the inbox."""
+    target = choose_target(back)
+    target = target if target.startswith(("/inbox?", "/sessions/")) else "/inbox"
+    return f"{target}{'&' if '?' in target else '?'}answered={name}"
 
 
 async def _answer_request(request: PageRequest, name: str, option: str, person: str) -> None:

@@ -13,11 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from fidelio.app.records import Records
-from fidelio.clock import now_ms
 from fidelio.errors import SessionNotFound
 from fidelio.inbox import APPROVAL, PROVEN, needs_person
-from fidelio.orchestrator.runs.worktrees import Worktree
 from fidelio.ledger.model import Event, Request, Session
+from fidelio.orchestrator.runs.worktrees import Worktree
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.surfaces.timeline import describe_event
@@ -59,7 +58,6 @@ class DefaultOption(msgspec.Struct, frozen=True):
 
     label: str
     time: int
-    is_due: bool
 
 
 class RequestView(msgspec.Struct, frozen=True):
@@ -144,6 +142,9 @@ class RequestView(msgspec.Struct, frozen=True):
             return ()
         name = str(arguments.get("file_path", "the file"))
         lines = list(render_unified(compare_texts(old, new, most_edits=PAGE_EDITS), name, name))
+        more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+        return (*lines[:_MOST_LINES], *more)
+
     @property
     def whole_file(self) -> str | None:
         """The text that a file would have, whatever it holds now: what that is was not stored with the question."""
@@ -157,9 +158,6 @@ class RequestView(msgspec.Struct, frozen=True):
         if path := record.get("worktree"):
             return Worktree(path, "", "", record.get("prefix", "")).directory
         return str(record.get("project", ""))
-
-        more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
-        return (*lines[:_MOST_LINES], *more)
 
     @property
     def _call_arguments(self) -> Mapping[str, Any]:
@@ -225,9 +223,16 @@ class RequestView(msgspec.Struct, frozen=True):
         name, after = detail.get("default_option"), detail.get("auto_advance_ms")
         if not name or not after:
             return None
-        label = next((str(option.get("label") or name) for option in self.request.options if option["id"] == name), str(name))
-        time = self.request.opened_at + int(after)
-        return DefaultOption(label, time, is_due=time <= now_ms())
+        return DefaultOption(self._name_option(str(name)), self.request.opened_at + int(after))
+
+    @property
+    def answer(self) -> str:
+        """The chosen option as the question called it; empty if it was answered in words only."""
+        name = str(self.request.answer.get("option") or "")
+        return name if self.mismatch else self._name_option(name)
+
+    def _name_option(self, name: str) -> str:
+        return next((str(option.get("label") or name) for option in self.request.options if option["id"] == name), name)
 
 
 def describe_effect(effect: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from fidelio.app.listing import load_whole_body
 from fidelio.engine.record import BY_ANSWER, BY_CHILD, BY_DEFINITION
-from fidelio.errors import ChainBroken, FidelioError
+from fidelio.errors import ChainBroken, FidelioError, RequestNotFound
 from fidelio.ledger.model import Event, Session, SessionKind
 from fidelio.runtime.reading import load_body
 from fidelio.runtime.service import RuntimeContext
@@ -75,6 +75,7 @@ async def _show_session(request: PageRequest) -> Result:
     values: dict[str, Any] = {
         "view": SessionView(session),
         "notice": NOTICES.get(request.query("done"), ""),
+        "done": await _load_answered(request, session),
         "run": run,
         "entries": fold_minor(list_entries(events)),
         "earlier": events[0].seq if events and events[0].seq > 1 else 0,
@@ -147,6 +148,14 @@ async def _load_texts(context: RuntimeContext, event: Event) -> Event:
     if event.raw is None:
         return event
     return replace(event, raw=msgspec.json.encode(await load_body(context, event), enc_hook=str).decode())
+
+
+async def _load_answered(request: PageRequest, session: Session) -> RequestView | None:
+    """The question of this session that the person has just answered here."""
+    with suppress(RequestNotFound):
+        found = await (await request.services.inbox()).find(request.query("answered"))
+        return await view_request(request, found) if found.session == session.id else None
+    return None
 
 
 class Questions(msgspec.Struct, frozen=True):
