@@ -196,7 +196,8 @@
     const found = new DOMParser().parseFromString(await answered.text(), "text/html");
     const note = document.getElementById("closed-note").content.cloneNode(true);
     note.querySelector("[data-title]").textContent = found.querySelector(".question h2")?.textContent ?? "";
-    note.querySelector("[data-answer]").textContent = found.querySelector(".answer")?.textContent.replace(/\s+/g, " ").trim() ?? "";
+    // With its elements: a time among them is shown in the zone of the person.
+    note.querySelector("[data-answer]").append(...(found.querySelector(".answer")?.childNodes ?? []));
     note.querySelector("a").href = `/inbox/${encodeURIComponent(id)}`;
     note.querySelector("[data-written]").hidden = !text;
     note.querySelector("[data-written] span").textContent = text;
