@@ -258,15 +258,28 @@
     const box = (area.querySelector(".current") ?? area.querySelector(".start") ?? area).getBoundingClientRect();
     area.scrollLeft += box.left + box.width / 2 - area.getBoundingClientRect().left - area.clientWidth / 2;
   };
-  const showDrawings = () => {
-    for (const drawing of document.querySelectorAll("[data-drawing]")) {
+  // `middles`: what stays in the middle of each area, while its picture gets another size or is replaced by an update.
+  const showDrawings = (middles = []) => {
+    for (const [index, drawing] of document.querySelectorAll("[data-drawing]").entries()) {
       drawing.querySelector("[data-zoom]").hidden = false;
       const picture = drawing.querySelector("svg");
       picture.style.width = picture.style.maxWidth = "";
       const fitted = picture.getBoundingClientRect().width;
       if (zoom !== 1) Object.assign(picture.style, { width: `${zoom * fitted}px`, maxWidth: "none" });
-      centre(drawing.querySelector(".drawing"));
+      const area = drawing.querySelector(".drawing");
+      centre(area);
+      if (middles[index]) moveTo(area, middles[index]);
     }
+  // The part of each picture that is in the middle of its area, as fractions of the picture.
+  const listMiddles = () => [...document.querySelectorAll(".drawing")].map((area) => {
+    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
+    return { x: (box.left + box.width / 2 - picture.left) / picture.width, y: (box.top + box.height / 2 - picture.top) / picture.height };
+  });
+  const moveTo = (area, { x, y }) => {
+    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
+    area.scrollLeft = Math.round(area.scrollLeft + picture.left + x * picture.width - box.left - box.width / 2);
+    area.scrollTop = Math.round(area.scrollTop + picture.top + y * picture.height - box.top - box.height / 2);
+  };
   };
   let dragging = null;
   let dragged = false;
@@ -274,7 +287,7 @@
     const by = event.target.closest?.("[data-zoom-by]")?.dataset.zoomBy;
     if (by !== undefined) {
       zoom = Number(by) ? Math.min(6, Math.max(0.25, zoom * Number(by))) : 1;
-      showDrawings();
+      showDrawings(middles);
     }
     if (dragged && event.target.closest?.(".drawing")) event.preventDefault();
   });
@@ -288,6 +301,7 @@
     if (!dragging) return;
     dragged ||= Math.hypot(event.clientX - dragging.x, event.clientY - dragging.y) > 4;
     dragging.area.scrollLeft = dragging.left - (event.clientX - dragging.x);
+      const middles = listMiddles();
     dragging.area.scrollTop = dragging.top - (event.clientY - dragging.y);
   });
   document.addEventListener("pointerup", () => { dragging = null; });
@@ -295,7 +309,7 @@
   const update = () => {
     readClock();
     showTimes();
-    showDrawings();
+    showDrawings(middles);
     catchUp();
     showNotifyButton();
     showKeysButton();
@@ -307,6 +321,8 @@
       count.textContent = waiting;
       count.setAttribute("aria-label", `${waiting} waiting`);
     }
+  let middles = [];
+  document.addEventListener("htmx:before:swap", () => { middles = listMiddles(); });
     drawIcon(waiting);
     notify(waiting);
     document.title = document.title.replace(/^\(\d+\) /, "");
