@@ -85,9 +85,17 @@ class SessionView(msgspec.Struct, frozen=True):
         return bool(self.session.record.get("worktree")) or self.session.record.get("mount_mode") == "copy"
 
     @property
+    def status(self) -> str:
+        """The status in a word. An idle agent of the runtime that needs an answer waits for a person."""
+        record, status = self.session.record, self.session.status
+        if self.session.kind != "runtime" or status != "idle" or record.get("is_archived"):
+            return status
+        return "waiting" if (record.get("wakes") or {}).get("stop_reason") == "requires_action" else status
+
+    @property
     def state(self) -> str:
         """The state for the colour: working, waiting, ended, failed or idle."""
-        return describe_state(self.session.status)
+        return describe_state(self.status)
 
 
 def arrange_tree(sessions: Sequence[Session]) -> list[tuple[SessionView, int]]:
