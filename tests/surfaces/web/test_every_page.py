@@ -18,6 +18,8 @@ from tests.surfaces.web.test_inbox import EDIT, ask, open_session
 
 Scheme = Literal["light", "dark"]
 LONG = "a-name-without-any-place-to-break-" * 12
+_TYPE = """() => { for (const field of document.querySelectorAll("main :is(input[type=text], input[type=search], textarea)")) {
+  field.value += "x"; field.checkValidity(); field.dispatchEvent(new Event("input", { bubbles: true })); } }"""
 _SERIOUS = ("serious", "critical")
 
 
@@ -75,6 +77,8 @@ async def test_every_page_is_accessible_fits_and_stays_at_home(site: Site, agent
         await page.goto(f"{site.url}{path}")
         # What is folded must fit and be accessible too.
         await page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        # A pattern that the browser cannot read is an error once somebody types.
+        await page.evaluate(_TYPE)
         if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
             problems.append(f"{path} is wider than the screen")
         if await page.locator("h1").count() != 1:

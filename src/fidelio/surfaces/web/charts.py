@@ -197,7 +197,9 @@ def list_samples(events: Iterable[Event]) -> tuple[Sample, ...]:
         elif event.type == "span.model_request_end":
             tokens += sum(int(count) for count in (event.body.get("model_usage") or {}).values())
             micros += int(event.body.get("cost_micros", 0))
-            samples.append(Sample(event.time, tokens, micros / 1_000_000, int(event.body.get("context_tokens", 0))))
+            # Who grades an outcome has a conversation of its own, which takes nothing of this context.
+            context = int(event.body.get("context_tokens", 0)) or (samples[-1].context if samples else 0)
+            samples.append(Sample(event.time, tokens, micros / 1_000_000, context))
     return tuple(samples)
 
 
