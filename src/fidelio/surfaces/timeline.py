@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import groupby
@@ -15,8 +16,10 @@ from fidelio.surfaces.event_words import describe_agent_event, format_duration
 
 # Characters of a text in the time line. The page of the event has the whole text.
 MOST_TEXT = 1_500
-# A longer task of an agent is folded.
+# A longer task of an agent is folded, and so is a JSON document, which a worker reports to the conductor.
 _TASKS, _SHORT = ("run.queued",), 300
+_REPORTS = ("agent.said", "run.succeeded")
+_USED = "run.used"
 # So many minor entries in a row, or more, are folded into a line.
 _FOLDED = 2
 
@@ -40,8 +43,9 @@ class TimelineEntry(msgspec.Struct, frozen=True):
 
     @property
     def is_folded(self) -> bool:
-        """Whether the detail is shown only when the entry is unfolded: of a call, and of a long task."""
-        return self.is_call or (self.type in _TASKS and len(self.detail) > _SHORT)
+        """Whether the detail is shown only when the entry is unfolded: of a call, a long task, and a report."""
+        is_report = self.type in _REPORTS and self.detail.lstrip().startswith("{")
+        return self.is_call or is_report or (self.type in _TASKS and len(self.detail) > _SHORT)
 
 
 class MinorEntries(msgspec.Struct, frozen=True):
@@ -58,7 +62,15 @@ class MinorEntries(msgspec.Struct, frozen=True):
     def time(self) -> int:
         return self.entries[0].time
 
+    @property
+    def words(self) -> str:
+        """What happened, newest first and each once. Usage is a total, so only the newest counts."""
+        used = next((entry for entry in self.entries if entry.type == _USED), None)
+        return "; ".join(dict.fromkeys(entry.what for entry in self.entries if entry.type != _USED or entry is used))
 
+
+# The id of a run of an agent: its session with a number.
+_RUN = re.compile(r"s_[0-9a-z]+\.\d+", re.ASCII)
 Words = Callable[[Mapping[str, Any]], tuple[str, str]]
 
 
@@ -185,9 +197,17 @@ def _answer(body: Mapping[str, Any]) -> tuple[str, str]:
     how = f" over {body['channel']}" if body.get("channel") else ""
     if isinstance(proof := body.get("proof"), Mapping):
         how += f", signed with the key {proof.get('fingerprint', '')}"
-    # The key of a checkpoint is `activity/checkpoint#visit`; that of an approval is a digest, which says nothing to people.
-    _, slash, name = str(body.get("key") or "").partition("#")[0].rpartition("/")
-    return f"answered{f' {name}' if slash else ''} with {option}{how}", _text(body.get("text"))
+    name = name_checkpoint(str(body.get("key") or ""))
+    return f"answered{f' {name}' if name else ''} with {option}{how}", _text(body.get("text"))
+
+
+def name_checkpoint(key: str) -> str:
+    """The checkpoint of the key of a request, which is `activity/checkpoint#visit`.
+
+    Empty for other requests: their keys are digests or numbers within a run, which say nothing to people.
+    """
+    place, _, name = key.partition("#")[0].rpartition("/")
+    return "" if not place or _RUN.fullmatch(place) else name
 
 
 def _loaded(body: Mapping[str, Any]) -> tuple[str, str]:

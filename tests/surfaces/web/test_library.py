@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,4 @@ async def test_health_says_which_version_and_database_this_server_has(site: Site
 
     assert __version__ in page
     assert str(site.application.settings.home.path) in page
+    assert re.search(r"<dt>Database</dt><dd>SQLite, [0-9.]+ MiB, [0-9]+ events</dd>", page)

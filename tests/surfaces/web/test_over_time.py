@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from playwright.async_api import Page, expect
 
 from fidelio.clock import now_ms
-from fidelio.ledger.model import NewEvent
+from fidelio.ledger.model import NewEvent, Session
 from fidelio.surfaces.web.charts import (
     DAY,
     HOUR,
@@ -29,8 +31,9 @@ from fidelio.surfaces.web.charts import (
     list_samples,
     list_segments,
 )
+from fidelio.surfaces.web.session_views import SessionView
 from tests.support import proves
-from tests.surfaces.web.conftest import Site
+from tests.surfaces.web.conftest import Site, WaitingAgent
 from tests.surfaces.web.test_work import load_events, put, read, said
 
 
@@ -157,3 +160,58 @@ def test_a_plot_contains_all_its_values(values: Sequence[int]) -> None:
     assert bool(plots) == any(values)
     for plot in plots:
         assert int(plot.top.removesuffix(" tokens").replace(",", "")) >= max(values)
+
+
+@proves("web.usage")
+async def test_who_grades_an_outcome_does_not_empty_the_context_of_the_agent(site: Site) -> None:
+    def answer(context: int) -> NewEvent:
+        return NewEvent(type="span.model_request_end", body={"model_usage": {"input_tokens": 10}, "context_tokens": context})
+
+    session = await put(site, "s_grader000001", answer(400), answer(0), answer(500))
+    samples = list_samples(await load_events(site, session.id))
+
+    assert [sample.context for sample in samples] == [400, 400, 500]
+
+
+@proves("web.tree", "web.session")
+@pytest.mark.parametrize(
+    ("status", "record", "shown"),
+    [
+        ("idle", {"wakes": {"stop_reason": "requires_action"}}, "waiting"),
+        ("idle", {"wakes": {"stop_reason": "end_turn"}}, "idle"),
+        ("idle", {"wakes": {"stop_reason": "requires_action"}, "is_archived": True}, "idle"),
+        ("terminated", {"wakes": {"stop_reason": "requires_action"}}, "terminated"),
+    ],
+)
+def test_a_runtime_agent_whose_turn_needs_an_answer_waits(status: str, record: Mapping[str, Any], shown: str) -> None:
+    empty = dict.fromkeys(Session.__struct_fields__, "")
+    raw = msgspec.json.encode(record).decode()
+    session = Session(**{**empty, "kind": "runtime", "status": status, "raw": raw})  # type: ignore[arg-type]  # of no table
+
+    assert SessionView(session).status == shown
+
+
+@proves("web.times")
+async def test_how_long_a_run_lasts_stays_current_on_an_open_page(site: Site, agent: WaitingAgent, tab: Page) -> None:
+    await tab.clock.install()
+    await tab.goto(f"{site.url}/sessions/{agent.session}")
+    await tab.clock.fast_forward("02:05:10")
+
+    await expect(tab.get_by_role("heading", name="Running for 2 h 5 min")).to_be_visible()
+    await expect(tab.locator(".visits .next")).to_contain_text("2 h 5 min until now")
+
+
+@proves("web.times")
+async def test_durations_on_an_open_page_have_the_words_of_the_server(site: Site, agent: WaitingAgent, tab: Page) -> None:
+    lengths = [0, 310, 9_910, 12_100, 180_100, 200_100, 7_200_100, 7_500_100, DAY + 100, 3 * DAY + 4 * HOUR + 100]
+    await tab.goto(f"{site.url}/sessions/{agent.session}")
+    await tab.wait_for_load_state("load")
+    show = """length => {
+      const time = document.querySelector("time[data-time=lasting]");
+      document.getElementById("state").dataset.now = Date.now();
+      time.dateTime = new Date(Date.now() - length).toISOString();
+      document.dispatchEvent(new Event("htmx:after:swap"));
+      return time.textContent;
+    }"""
+
+    assert [await tab.evaluate(show, length) for length in lengths] == [describe_duration(length) for length in lengths]

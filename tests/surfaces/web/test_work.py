@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fidelio.clock import now_ms
 from fidelio.ledger.long_text import store_text
 from fidelio.ledger.model import Change, Event, NewEvent, NewSession, Session
 from fidelio.runtime.agents.files import DEFAULT, resolve_agent
@@ -17,7 +19,9 @@ from fidelio.runtime.bootstrap.files import render_text
 from fidelio.runtime.resources.memory_file import MEMORY_FILES, write_section
 from fidelio.runtime.resources.versions import Substrate
 from fidelio.runtime.service import NewAgentSession
-from fidelio.surfaces.timeline import fold_minor, list_entries
+from fidelio.runtime.wakes.ending import queue_wakes
+from fidelio.runtime.wakes.record import QueuedWake
+from fidelio.surfaces.timeline import describe_event, fold_minor, list_entries
 from fidelio.surfaces.web.work import split_files
 from tests.support import proves
 from tests.surfaces.web.conftest import Site
@@ -231,7 +235,70 @@ async def test_the_memory_of_an_agent_shows_what_each_version_changed(site: Site
     page = await read(site, f"/sessions/{session}/memory")
 
     assert "No newline" not in page
+    assert "The notes are the same as before" not in page
     newest, _, oldest = page.partition("</details>")
     assert "-Use tabs." in newest
     assert "+Use &lt;i&gt;spaces&lt;/i&gt;." in newest
     assert "+Use tabs." in oldest
+
+
+@proves("web.work")
+async def test_the_first_version_of_a_memory_says_that_the_agent_began_without_notes(site: Site, tmp_path: Path) -> None:
+    service = await site.application.runtime()
+    agent = await resolve_agent(service.context, str(tmp_path), DEFAULT)
+    session = await service.start_session(NewAgentSession(project=str(tmp_path), agent=agent.name, version=agent.version))
+    substrate = await Substrate.open(service.context, str(tmp_path), agent.name)
+    text = render_text(MEMORY_FILES[0], agent.name)
+    await substrate.store_file(MEMORY_FILES[0], text.encode(), origin="seed", by="fidelio")
+    page = await read(site, f"/sessions/{session}/memory")
+
+    assert "<strong>No notes</strong>" in page
+    assert "The agent began without notes." in page
+    assert "the same as before" not in page
+
+
+@proves("web.work")
+async def test_a_wake_that_is_queued_once_is_told_with_its_note(site: Site, tmp_path: Path) -> None:
+    service = await site.application.runtime()
+    agent = await resolve_agent(service.context, str(tmp_path), DEFAULT)
+    session = await service.start_session(NewAgentSession(project=str(tmp_path), agent=agent.name, version=agent.version))
+    wake = QueuedWake("q1", now_ms() + 3_600_000, "agent_request", "Look again.")
+    await service.context.ledger.commit(Change(session=session, events=queue_wakes([wake], "w1")))
+    page = await read(site, f"/sessions/{session}")
+
+    wakes = page.partition("What wakes it")[2].partition("</section>")[0]
+    assert "in 59 minutes" in wakes
+    assert "agent request" in wakes
+    assert "Look again." in wakes
+
+
+@proves("web.transcript")
+async def test_usage_that_is_folded_is_told_once_and_the_report_of_a_worker_is_folded(site: Site) -> None:
+    def used(tokens: int) -> NewEvent:
+        return NewEvent(type="run.used", body={"usage": {"input_tokens": tokens, "output_tokens": 8}}, actor="agent")
+
+    report = NewEvent(type="run.succeeded", body={"result": '{"steps": [{"step_id": "write"}]}', "ms": 3_000}, actor="agent")
+    session = await put(site, "s_usage0000001", used(4_000), used(13_000), report)
+    page = await read(site, f"/sessions/{session.id}")
+
+    assert "2 smaller events: has used 13,000 tokens in, 8 out</summary>" in page
+    folded = page.partition('<details id="d3">')[2].partition("</details>")[0]
+    assert "succeeded after 3.0 s" in folded.partition("</summary>")[0]
+    assert "step_id" in folded.partition("</summary>")[2]
+
+
+@proves("web.session")
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("greet/choose-tone#1", "answered choose-tone with a text"),
+        ("s_000000000001.1/1.10", "answered with a text"),
+        ("8c1f", "answered with a text"),
+    ],
+)
+async def test_only_the_name_of_a_checkpoint_is_told_with_its_answer(site: Site, key: str, words: str) -> None:
+    answered = NewEvent(type="request.answered", body={"key": key, "text": "Yes."}, actor="person:me")
+    session = await put(site, "s_answer000001", answered)
+    (event,) = await load_events(site, session.id)
+
+    assert describe_event(event).what == words

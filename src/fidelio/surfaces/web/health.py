@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from fidelio import __version__
 from fidelio.app.application import Application
@@ -15,6 +16,7 @@ from fidelio.app.checks import Check, count_jobs, list_hosts, run_checks
 from fidelio.app.records import describe_ledger
 from fidelio.app.watching import MAX_STREAMS
 from fidelio.clock import now_ms
+from fidelio.settings import Settings
 from fidelio.surfaces.web.pages import PageContent, PageRequest, Result
 
 # How long the page waits for the slow checks; they go on, and are on the page when it is loaded again.
@@ -67,7 +69,7 @@ class HealthPage:
         quick = await run_checks(self._application, is_quick=True)
         queued, dead = await records.jobs(limit=MOST_JOBS), await records.jobs(dead=True, limit=MOST_FAILED)
         values = {
-            "facts": self._list_facts(request.services.watcher.streams),
+            "facts": self._list_facts(request.services.watcher.streams, request.position),
             "hosts": list(list_hosts(self._application)),
             "jobs": count_jobs(queued, now_ms()),
             "has_more_jobs": len(queued) == MOST_JOBS,
@@ -79,14 +81,23 @@ class HealthPage:
         }
         return PageContent("health.html", values)
 
-    def _list_facts(self, streams: int) -> tuple[tuple[str, str], ...]:
+    def _list_facts(self, streams: int, events: int) -> tuple[tuple[str, str], ...]:
         settings = self._application.settings
         return (
             ("Fidelio", __version__),
             ("Home", str(settings.home.path)),
-            ("Database", describe_ledger(settings)),
+            ("Database", describe_database(settings, events)),
             ("Open pages", f"{streams} of at most {MAX_STREAMS}"),
         )
+
+
+def describe_database(settings: Settings, events: int) -> str:
+    """Which database it is, how much it holds, and where it is unless it is in the home."""
+    if "://" in settings.ledger:
+        return f"PostgreSQL at {describe_ledger(settings)}, {events:,} events"
+    size = Path(settings.ledger).stat().st_size / 2**20
+    place = "" if settings.ledger == str(settings.home.ledger) else f", {settings.ledger}"
+    return f"SQLite, {size:,.1f} MiB, {events:,} events{place}"
 
 
 def _merge(quick: Sequence[Check], slow: Sequence[Check]) -> list[Check]:

@@ -39,7 +39,7 @@ class Renderer:
         )
         self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
         self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
-        self._templates.filters.update(commands=show_commands)
+        self._templates.filters.update(commands=show_commands, lasting=show_lasting)
         self._templates.globals.update(static=static_address, now=now_ms)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
@@ -59,6 +59,11 @@ def show_both_times(ms: int | None) -> Markup:
 def show_moment(ms: int) -> Markup:
     """A moment, absolute: for pages that are read later."""
     return _show(ms, "absolute", _format_moment(ms))
+
+
+def show_lasting(ms: int) -> Markup:
+    """How long something has lasted that began at a moment and goes on; the script keeps it current."""
+    return _show(ms, "lasting", describe_duration(max(0, now_ms() - ms)))
 
 
 def _show(ms: int, style: str, text: str) -> Markup:

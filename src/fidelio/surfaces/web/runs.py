@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from fidelio.app.records import Records
 from fidelio.app.runtime_reports import load_report
-from fidelio.clock import now_ms
 from fidelio.conductor.plan import RUN_FAILED, RUN_INTERRUPTED, RUN_STARTED
 from fidelio.definitions import TERMINAL_NAMES
 from fidelio.definitions.models.activity import Loop, Step
@@ -90,7 +89,7 @@ class RunView(msgspec.Struct, frozen=True):
 
 
 class VisitView(msgspec.Struct, frozen=True):
-    """A visit of an activity in the story of a run. `ended_at` is None while it lasts."""
+    """A visit of an activity in the story of a run. While it lasts, `ended_at` is None and `duration` empty."""
 
     name: str
     entered_at: int
@@ -101,7 +100,8 @@ class VisitView(msgspec.Struct, frozen=True):
 class Story(msgspec.Struct, frozen=True):
     """A run from its beginning: how long it took, its visits, and how often it differs from its definition.
 
-    `differences` is None where nobody has counted, because the run goes on or is long; its report has them.
+    `duration` is empty while the run goes on. `differences` is None where nobody has counted, because the run goes on or is
+    long; its report has them.
     """
 
     duration: str
@@ -198,14 +198,14 @@ async def _build_story(records: Records, session: Session, visits: Sequence[Even
     end = session.updated_at if is_over else None
     ends = [*(visit.time for visit in visits[1:]), end]
     visited = tuple(_view_visit(visit, ended, state) for visit, ended in zip(visits, ends, strict=True))
-    duration = describe_duration((end or now_ms()) - session.created_at)
+    duration = "" if end is None else describe_duration(end - session.created_at)
     return Story(duration, visited, await _count_differences(records, session) if is_over else None)
 
 
 def _view_visit(visit: Event, ended: int | None, state: CurrentState | None) -> VisitView:
     name = _name_activity(visit)
     found = None if state is None else state.workflow.activity(name)
-    lasted = describe_duration((ended or now_ms()) - visit.time)
+    lasted = "" if ended is None else describe_duration(ended - visit.time)
     return VisitView(found.name if found is not None else name or "an activity", visit.time, ended, lasted)
 
 

@@ -23,7 +23,7 @@ from fidelio.app.records import ChainVerdict, Records
 from fidelio.clock import now_ms
 from fidelio.errors import Command, Hint, UsageProblem
 from fidelio.ledger.model import Event, Session
-from fidelio.surfaces.timeline import list_entries
+from fidelio.surfaces.timeline import list_entries, name_checkpoint
 from fidelio.surfaces.web.rendering import Renderer, read_static
 from fidelio.surfaces.web.session_views import SessionView
 
@@ -71,7 +71,9 @@ def _render(
         "title": title,
         "entries": list_entries(events),
         "bodies": {event.seq: event.body for event in events},
-        "answers": [event for event in events if event.type == ANSWERED and not event.redacted],
+        "answers": [
+            (_find_question(event, report), event) for event in events if event.type == ANSWERED and not event.redacted
+        ],
         "verdict": verdict,
         "report": report,
         "keys": keys,
@@ -92,6 +94,13 @@ def _render(
         "script": _read_text("verify.js"),
     }
     return renderer.render("shared.html", around)
+
+
+def _find_question(event: Event, report: Report | None) -> str:
+    """The question that an event answers, else its checkpoint. The events themselves hold only the digest of a question."""
+    answers = (answer for visit in (report.visits if report else ()) for answer in visit.answers)
+    found = next((answer.question for answer in answers if answer.request == event.body.get("request")), "")
+    return found or name_checkpoint(str(event.body.get("key") or "")) or "A question"
 
 
 class _TextReader(HTMLParser):

@@ -34,7 +34,6 @@ async def _load(request: PageRequest, **more: Any) -> Mapping[str, Any]:
         "webhooks": [(webhook, describe_address(webhook.url)) for webhook in known],
         "deliveries": await list_deliveries(request.services.application, limit=MOST_DELIVERIES),
         "addresses": {webhook.id: webhook.url for webhook in known},
-        "is_sending": not known or _open(request).is_sending(),
         "can_add": len(known) < MAX_WEBHOOKS,
         "secret": {"least": MIN_SECRET, "most": MAX_SECRET},
         "example": question_url(request.services.application.settings, "r_..."),

@@ -62,11 +62,12 @@ class ChangedFile(msgspec.Struct, frozen=True):
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """A version of the memory of an agent. `lines` are what it changed, as lines of a diff."""
+    """A version of the memory of an agent. `lines` are what it changed, as lines of a diff. `is_first`: it is the oldest."""
 
     version: MemoryVersion
     stored_at: int
     lines: tuple[str, ...]
+    is_first: bool = False
 
 
 class RuntimeFacts(msgspec.Struct, frozen=True):
@@ -151,9 +152,10 @@ async def _show_memory(request: PageRequest) -> Result:
     substrate = await Substrate.open(context, session.record.get("project", ""), session.record["agent"])
     versions = await load_note_versions(substrate, _MOST_VERSIONS)
     older = [*(notes for _, notes in versions), ""][1:]
+    firsts = [number == len(versions) < _MOST_VERSIONS for number in range(1, len(versions) + 1)]
     entries = [
-        MemoryEntry(version, _read_moment(version.created_at), _compare(before, notes))
-        for (version, notes), before in zip(versions, older, strict=True)
+        MemoryEntry(version, _read_moment(version.created_at), _compare(before, notes), is_first)
+        for (version, notes), before, is_first in zip(versions, older, firsts, strict=True)
     ]
     return PageContent("memory.html", {"view": SessionView(session), "entries": entries, "most": _MOST_VERSIONS})
 

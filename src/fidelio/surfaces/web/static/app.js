@@ -125,7 +125,17 @@
     const isToday = moment.toDateString() === now.toDateString();
     return moment.toLocaleString(undefined, isToday ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
   };
+  const DAY_MS = 86400000;
+  const describeDuration = (moment, now) => {
+    const ms = Math.max(0, now - moment);
+    const [days, hours, minutes, seconds] = [ms / DAY_MS, (ms / 3600000) % 24, (ms / 60000) % 60, (ms / 1000) % 60].map(Math.floor);
+    const parts = ms < 10000 ? [[(ms / 1000).toFixed(1), "s"]] : [[days, days === 1 ? "day" : "days"], [hours, "h"], [minutes, "min"], [seconds, "s"]];
+    const first = parts.findIndex(([count]) => Number(count));
+    // The largest unit and the next: nobody needs the seconds of a day.
+    return parts.slice(Math.max(0, first)).slice(0, 2).filter(([count], index) => !index || count).map((part) => part.join(" ")).join(" ");
+  };
   const TEXTS = {
+    lasting: describeDuration,
     relative: describeDistance,
     absolute: describeMoment,
     both: (moment, now) => `${describeDistance(moment, now)} · ${describeMoment(moment, now)}`,
@@ -138,6 +148,10 @@
       if (element.textContent !== text) element.textContent = text;
       element.title = moment.toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
     }
+  };
+  const showZone = () => {
+    const zone = document.querySelector("[data-zone]");
+    if (zone) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone || "your zone";
   };
   const readClock = () => {
     const now = Number(document.getElementById("state")?.dataset.now ?? 0);
@@ -202,6 +216,7 @@
     note.querySelector("[data-written]").hidden = !text;
     note.querySelector("[data-written] span").textContent = text;
     moving(() => news.append(note));
+    showTimes();
   };
   document.addEventListener("htmx:before:swap", () => {
     places = listPlaces();
@@ -252,6 +267,16 @@
   // Drawings: larger and smaller, and moved by dragging. An activity is a link, so it needs nothing of this.
   let zoom = 1;
   const centred = new WeakSet();
+  // The part of each picture that is in the middle of its area, as fractions of the picture.
+  const listMiddles = () => [...document.querySelectorAll(".drawing")].map((area) => {
+    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
+    return { x: (box.left + box.width / 2 - picture.left) / picture.width, y: (box.top + box.height / 2 - picture.top) / picture.height };
+  });
+  const moveTo = (area, { x, y }) => {
+    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
+    area.scrollLeft = Math.round(area.scrollLeft + picture.left + x * picture.width - box.left - box.width / 2);
+    area.scrollTop = Math.round(area.scrollTop + picture.top + y * picture.height - box.top - box.height / 2);
+  };
   const centre = (area) => {
     if (centred.has(area) || area.scrollWidth <= area.clientWidth) return;
     centred.add(area);
@@ -270,22 +295,13 @@
       centre(area);
       if (middles[index]) moveTo(area, middles[index]);
     }
-  // The part of each picture that is in the middle of its area, as fractions of the picture.
-  const listMiddles = () => [...document.querySelectorAll(".drawing")].map((area) => {
-    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
-    return { x: (box.left + box.width / 2 - picture.left) / picture.width, y: (box.top + box.height / 2 - picture.top) / picture.height };
-  });
-  const moveTo = (area, { x, y }) => {
-    const [box, picture] = [area, area.querySelector("svg")].map((each) => each.getBoundingClientRect());
-    area.scrollLeft = Math.round(area.scrollLeft + picture.left + x * picture.width - box.left - box.width / 2);
-    area.scrollTop = Math.round(area.scrollTop + picture.top + y * picture.height - box.top - box.height / 2);
-  };
   };
   let dragging = null;
   let dragged = false;
   document.addEventListener("click", (event) => {
     const by = event.target.closest?.("[data-zoom-by]")?.dataset.zoomBy;
     if (by !== undefined) {
+      const middles = listMiddles();
       zoom = Number(by) ? Math.min(6, Math.max(0.25, zoom * Number(by))) : 1;
       showDrawings(middles);
     }
@@ -301,11 +317,12 @@
     if (!dragging) return;
     dragged ||= Math.hypot(event.clientX - dragging.x, event.clientY - dragging.y) > 4;
     dragging.area.scrollLeft = dragging.left - (event.clientX - dragging.x);
-      const middles = listMiddles();
     dragging.area.scrollTop = dragging.top - (event.clientY - dragging.y);
   });
   document.addEventListener("pointerup", () => { dragging = null; });
 
+  let middles = [];
+  document.addEventListener("htmx:before:swap", () => { middles = listMiddles(); });
   const update = () => {
     readClock();
     showTimes();
@@ -321,8 +338,6 @@
       count.textContent = waiting;
       count.setAttribute("aria-label", `${waiting} waiting`);
     }
-  let middles = [];
-  document.addEventListener("htmx:before:swap", () => { middles = listMiddles(); });
     drawIcon(waiting);
     notify(waiting);
     document.title = document.title.replace(/^\(\d+\) /, "");
@@ -330,5 +345,6 @@
   };
 
   document.addEventListener("htmx:after:swap", update);
+  showZone();
   update();
 })();
