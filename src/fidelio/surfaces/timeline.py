@@ -206,8 +206,8 @@ def name_checkpoint(key: str) -> str:
 
     Empty for other requests: their keys are digests or numbers within a run, which say nothing to people.
     """
-    place, _, name = key.partition("#")[0].rpartition("/")
-    return "" if not place or _RUN.fullmatch(place) else name
+    activity, _, name = key.partition("#")[0].rpartition("/")
+    return "" if not activity or _RUN.fullmatch(activity) else name
 
 
 def _loaded(body: Mapping[str, Any]) -> tuple[str, str]:

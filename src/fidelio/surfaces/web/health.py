@@ -96,8 +96,8 @@ def describe_database(settings: Settings, events: int) -> str:
     if "://" in settings.ledger:
         return f"PostgreSQL at {describe_ledger(settings)}, {events:,} events"
     size = Path(settings.ledger).stat().st_size / 2**20
-    place = "" if settings.ledger == str(settings.home.ledger) else f", {settings.ledger}"
-    return f"SQLite, {size:,.1f} MiB, {events:,} events{place}"
+    where = "" if settings.ledger == str(settings.home.ledger) else f", {settings.ledger}"
+    return f"SQLite, {size:,.1f} MiB, {events:,} events{where}"
 
 
 def _merge(quick: Sequence[Check], slow: Sequence[Check]) -> list[Check]:
