@@ -38,6 +38,8 @@ async def test_a_shared_session_verifies_without_a_server(
 
     await expect(page.locator("#verdict")).to_contain_text("The chain holds: 27 events")
     assert await page.locator(".entry").count() == 27
+    answers = page.locator("section", has=page.get_by_role("heading", name="Who answered"))
+    await expect(answers.locator("strong")).to_have_text(re.compile("how should it sound"))
 
 
 @proves("web.share")

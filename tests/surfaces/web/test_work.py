@@ -302,3 +302,10 @@ async def test_only_the_name_of_a_checkpoint_is_told_with_its_answer(site: Site,
     (event,) = await load_events(site, session.id)
 
     assert describe_event(event).what == words
+
+
+@proves("web.session")
+async def test_a_variable_with_an_empty_text_says_so(site: Site) -> None:
+    session = await put(site, "s_empty0000001", said("x"), variables={"note": ""})
+
+    assert '<dt>note</dt><dd><span class="muted">empty text</span>' in await read(site, f"/sessions/{session.id}")
