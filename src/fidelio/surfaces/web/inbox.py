@@ -95,7 +95,16 @@ async def inbox_request(request: PageRequest, name: str) -> RequestView:
 
 
 async def _show_request(request: PageRequest) -> Result:
-    return PageContent("request.html", {"view": await inbox_request(request, request.path("request"))})
+    return await _show_question(request)
+
+
+async def _show_question(
+    request: PageRequest, *, written: str = "", refusal: FidelioError | None = None, status: int = HTTPStatus.OK
+) -> PageContent:
+    """The page of a question. `written`: the text that was sent with an answer that was not taken, and `refusal` says why."""
+    view = await inbox_request(request, request.path("request"))
+    values = {"view": view, "written": written, "refusal": refusal, "too_late": status == HTTPStatus.CONFLICT}
+    return PageContent("request.html", values, status)
 
 
 async def _answer(request: PageRequest) -> Result:
@@ -105,11 +114,9 @@ async def _answer(request: PageRequest) -> Result:
     try:
         await _answer_request(request, name, request.fields.get("option", ""), person)
     except PersonNeeded as error:
-        return PageContent("request.html", {"view": await inbox_request(request, name), "refusal": error}, HTTPStatus.FORBIDDEN)
+        return await _show_question(request, written=_read_text(request), refusal=error, status=HTTPStatus.FORBIDDEN)
     except RequestClosed:
-        view = await inbox_request(request, name)
-        values = {"view": view, "too_late": True, "written": request.fields.get("text", "").strip()}
-        return PageContent("request.html", values, 409)
+        return await _show_question(request, written=_read_text(request), status=HTTPStatus.CONFLICT)
     return Redirect(_return_after(request.fields.get("back", ""), name))
 
 
@@ -121,11 +128,15 @@ def _return_after(back: str, name: str) -> str:
 
 
 async def _answer_request(request: PageRequest, name: str, option: str, person: str) -> None:
-    text = request.fields.get("text", "").strip()
+    text = _read_text(request)
     inbox, is_seen = await request.services.inbox(), await request.is_seen()
     done = await inbox.answer(name, option, text=text, by=person, channel="web", proof=_read_proof(request), is_seen=is_seen)
     if done.request.detail.get("job"):
         await request.services.application.start_runtime_worker()
+
+
+def _read_text(request: PageRequest) -> str:
+    return request.fields.get("text", "").strip()
 
 
 def _read_proof(request: PageRequest) -> dict[str, Any] | None:
