@@ -12,15 +12,15 @@ from fido2.cose import ES256
 from fido2.utils import websafe_encode
 from fido2.webauthn import AttestationObject, AttestedCredentialData, AuthenticatorData, CollectedClientData
 
-from fidelio.app.person_keys import (
+from fidelio.app.passkeys import (
     PersonKey,
-    PersonKeys,
     Signature,
     compute_challenge,
     compute_key_challenge,
     compute_registration_challenge,
     read_new_key,
 )
+from fidelio.app.person_keys import PersonKeys
 from fidelio.ledger.model import Request
 from fidelio.runtime.tools.model import RuntimeContext
 

@@ -31,7 +31,7 @@ from fidelio.ledger.postgres import hide_password
 from fidelio.settings import Settings
 
 if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
+    from fidelio.app.passkeys import PersonKey
     from fidelio.ledger.unit_of_work import RecordType
     from fidelio.workflows.report import Report
 

@@ -13,7 +13,7 @@ from fidelio.runtime.events import TOOL_RESULT, TOOL_USE
 from fidelio.runtime.report import RuntimeReport
 
 if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
+    from fidelio.app.passkeys import PersonKey
     from fidelio.workflows.report import Report
 
 

@@ -14,7 +14,8 @@ from mcp.client.streamable_http import streamable_http_client
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from fidelio.app.application import Application
-from fidelio.app.person_keys import PersonKeys, Signature, check_signature, compute_challenge, find_signature_problem, load_keys
+from fidelio.app.passkeys import Signature, compute_challenge, find_signature_problem
+from fidelio.app.person_keys import PersonKeys, check_signature, load_keys
 from fidelio.errors import PersonKeyProblem, PersonNeeded
 from fidelio.ledger.model import Event, NewEvent, Request
 from fidelio.settings import load_settings

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 from playwright.async_api import expect
 
-from fidelio.app.person_keys import PersonKey, PersonKeys
+from fidelio.app.passkeys import PersonKey
+from fidelio.app.person_keys import PersonKeys
 from fidelio.ledger.model import Request
 from fidelio.runtime.calls import Finished, WaitingForPerson
 from fidelio.runtime.service import RuntimeService, SessionRequest

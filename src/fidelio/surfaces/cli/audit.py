@@ -38,7 +38,7 @@ from fidelio.workflows.report import Report, ReportedAnswer, Visit
 from fidelio.workflows.trace import call_json
 
 if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
+    from fidelio.app.passkeys import PersonKey
 
 _MAX_REASON, _MAX_PATH = 400, 200
 _STATES = {"error": "refused", "open": "no result on record", "erased": "erased"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from fidelio.app.person_keys import PersonKey, PersonKeys
+from fidelio.app.passkeys import PersonKey
+from fidelio.app.person_keys import PersonKeys
 from fidelio.clock import format_iso
 from fidelio.inbox import require_person
 from fidelio.surfaces.cli.context import (

@@ -14,7 +14,7 @@ from fidelio.errors import ChainBroken
 from fidelio.ledger.model import Event, FieldMatch, Hit, Session, SessionKind
 
 if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
+    from fidelio.app.passkeys import PersonKey
 
 Moment: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 # What a session does, in a word for people.

@@ -1,7 +1,7 @@
 """Pages of passkeys: the keys of people, and what a browser signs with them.
 
 The browser asks for a challenge, lets its owner touch the authenticator, and sends the signature with the form. A challenge
-holds ten minutes. Which signature proves what is decided by `fidelio.app.person_keys`.
+holds ten minutes. Which signature proves what is decided by `fidelio.app.passkeys`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from urllib.parse import urlencode
 from fido2.utils import websafe_encode
 from starlette.responses import JSONResponse
 
-from fidelio.app.person_keys import (
+from fidelio.app.passkeys import (
     PersonKey,
-    PersonKeys,
     Signature,
     compute_challenge,
     compute_key_challenge,
     compute_registration_challenge,
     read_new_key,
 )
+from fidelio.app.person_keys import PersonKeys
 from fidelio.clock import now_ms
 from fidelio.errors import PersonKeyProblem, TokenError
 from fidelio.ids import new_id

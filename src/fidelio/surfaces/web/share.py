@@ -28,7 +28,7 @@ from fidelio.surfaces.web.rendering import Renderer, read_static
 from fidelio.surfaces.web.session_views import SessionView
 
 if TYPE_CHECKING:
-    from fidelio.app.person_keys import PersonKey
+    from fidelio.app.passkeys import PersonKey
     from fidelio.workflows.report import Report
 
 # What a browser shows and verifies well.
