@@ -191,7 +191,6 @@ async def addresses(site: Site, tmp_path: Path) -> list[str]:
             "/workflows/hostile": ("start",),
             "/passkeys/at-localhost": ("next",),
             "/passkeys/confirmation": ("id",),
-            f"/inbox/{request}/challenge": ("option", "text"),
             "/sign-in": ("next", "key"),
         }.items()
         for name in names

@@ -138,6 +138,29 @@ async def test_a_signed_answer_is_proven_in_the_record_and_verifies_offline(site
     assert verdict.problems == ()
 
 
+@proves("web.proven")
+async def test_the_longest_comment_is_signed(site: Site, question: Request, desk: Desk) -> None:
+    page, comment = await desk(), "語" * 20_000
+    await confirm(site, await register(site, page))
+    await page.goto(f"{at_localhost(site)}/inbox/{question.id}")
+    await page.get_by_label("A comment").fill(comment)
+    await page.get_by_role("button", name="Release it").click()
+    await expect(page.get_by_role("status")).to_contain_text("proven")
+
+    assert (await answered_event(site, question)).body["text"] == comment
+
+
+@proves("web.proven")
+async def test_a_challenge_is_only_for_forms_of_this_browser(site: Site, question: Request) -> None:
+    async with site.visit() as client:
+        asked = await client.get(f"/inbox/{question.id}/challenge")
+        forged = await client.post(f"/inbox/{question.id}/challenge", data={"option": "yes"})
+        elsewhere = {"form_token": await read_form_token(client), "option": "yes"}
+        other = await client.post(f"/inbox/{question.id}/challenge", data=elsewhere, headers={"Origin": "http://localhost:9"})
+
+    assert (asked.status_code, forged.status_code, other.status_code) == (404, 403, 403)
+
+
 @proves("web.proven", "inbox.proven")
 async def test_without_a_signature_no_channel_answers(site: Site, question: Request) -> None:
     inbox = await site.application.inbox()
@@ -199,7 +222,7 @@ async def test_a_signature_proves_nothing_but_its_own_answer(site: Site, questio
     body = (await answered_event(site, question)).body
     ledger = (await site.application.runtime()).context.ledger
     proof: Mapping[str, Any] = {name: body["proof"][name] for name in Signature.__struct_fields__}
-    key = (await load_keys(ledger))[proof["key"]]
+    key = (await load_keys(ledger)).keys[proof["key"]]
     other = msgspec.structs.replace(question, id="r_other")
 
     assert await check_signature(ledger, question, "yes", "", proof)
@@ -220,7 +243,7 @@ async def test_a_signature_proves_nothing_but_its_own_answer(site: Site, questio
         with pytest.raises(PersonKeyProblem):
             await check_signature(ledger, *forged)
     challenge = compute_challenge(question, "yes", "", proof["nonce"])
-    elsewhere = msgspec.structs.replace(key, host="evil.example")
+    elsewhere = msgspec.structs.replace(key, origin="", host="evil.example")
     assert find_signature_problem(elsewhere, msgspec.convert(proof, Signature), challenge)
 
 

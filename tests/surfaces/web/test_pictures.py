@@ -28,7 +28,6 @@ SMALL = {
     "/passkeys/registration",
     "/passkeys/confirmation",
     "/passkeys/at-localhost",
-    "/inbox/{request}/challenge",
 }
 
 

@@ -19,6 +19,7 @@ from fidelio.app.passkeys import (
     compute_key_challenge,
     compute_registration_challenge,
     read_new_key,
+    read_origin,
 )
 from fidelio.app.person_keys import PersonKeys
 from fidelio.clock import now_ms
@@ -50,8 +51,16 @@ def read_signature(request: PageRequest) -> Signature:
         Seal(request.services.application.keys(), _NONCE).open(nonce, now=now_ms())
     except TokenError as error:
         raise PersonKeyProblem("The signature is for a challenge that is too old.", remedy="Sign again.") from error
+    # A page at another port may have signed where the key was registered: only a form of this very page is taken.
+    if fields.get("client_data") and read_origin(fields["client_data"]) != read_page_origin(request):
+        raise PersonKeyProblem("It was signed on another page.", remedy="Load the question again and answer it there.")
     names = ("client_data", "authenticator_data", "signature")
     return Signature(fields.get("key", ""), nonce, *(fields.get(name, "") for name in names))
+
+
+def read_page_origin(request: PageRequest) -> str:
+    """The page that a form came from. The browser names it, also behind a proxy; that it has our Host was checked."""
+    return request.raw.headers.get("origin") or f"{request.raw.url.scheme}://{request.raw.url.netloc}"
 
 
 def _make_nonce(request: PageRequest) -> str:
@@ -81,9 +90,11 @@ async def _list_keys(request: PageRequest) -> Result:
 async def _register(request: PageRequest) -> Result:
     """Note a key that the authenticator has made, on a phone too. It counts once it is confirmed."""
     person, fields = await request.require_person(), request.fields
-    nonce = read_signature(request).nonce
+    nonce, page = read_signature(request).nonce, read_page_origin(request)
     challenge = compute_registration_challenge(nonce)
-    new = read_new_key(fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge)
+    new = read_new_key(
+        fields.get("name", ""), fields.get("client_data", ""), fields.get("attestation", ""), challenge, origin=page
+    )
     keys = await open_keys(request)
     code = await keys.request(new, by=person)
     return PageContent("passkeys.html", {"keys": await keys.list(), "code": code, "new": new, "other_address": ""})
@@ -111,10 +122,10 @@ async def _describe_confirmation(request: PageRequest) -> Result:
 
 
 async def _describe_answer(request: PageRequest) -> Result:
-    """What the browser lets its owner sign for an answer."""
+    """What the browser lets its owner sign for an answer. Sent as a form, because a comment may be longer than an address."""
     found = await (await request.services.inbox()).find(request.path("request"))
     nonce = _make_nonce(request)
-    challenge = compute_challenge(found, request.query("option"), request.query("text").strip(), nonce)
+    challenge = compute_challenge(found, request.fields.get("option", ""), request.fields.get("text", "").strip(), nonce)
     return _describe_challenge(nonce, challenge, await (await open_keys(request)).list())
 
 
@@ -128,5 +139,5 @@ ROUTES = (
     PageRoute(path="/passkeys", show=_list_keys, change=_register),
     PageRoute(path="/passkeys/registration", show=_describe_registration),
     PageRoute(path="/passkeys/confirmation", show=_describe_confirmation, change=_confirm),
-    PageRoute(path="/inbox/{request}/challenge", show=_describe_answer),
+    PageRoute(path="/inbox/{request}/challenge", change=_describe_answer),
 )

@@ -3,8 +3,8 @@
   const encode = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
   const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (sign) => sign.charCodeAt(0));
 
-  const read = async (address) => {
-    const response = await fetch(address, { headers: { Accept: "application/json" } });
+  const read = async (address, options = {}) => {
+    const response = await fetch(address, { headers: { Accept: "application/json" }, ...options });
     if (!response.ok) throw new Error("The server has no challenge for this. Load the page again.");
     return response.json();
   };
@@ -32,8 +32,8 @@
     return { nonce, client_data: encode(made.response.clientDataJSON), attestation: encode(made.response.attestationObject) };
   };
 
-  const sign = async (address) => {
-    const { nonce, challenge, keys } = await read(address);
+  const sign = async (address, options) => {
+    const { nonce, challenge, keys } = await read(address, options);
     if (!keys.length) throw new Error("No passkey is registered. Register one first: the page Passkeys says how.");
     const signed = await navigator.credentials.get({
       publicKey: {
@@ -49,8 +49,10 @@
 
   const collect = (form, submitter) => {
     if (form.dataset.signs === "registration") return create(form);
-    const query = new URLSearchParams({ option: submitter?.value ?? "", text: form.elements.text?.value ?? "", id: form.elements.id?.value ?? "" });
-    return sign(`${form.dataset.signs}?${query}`);
+    if (form.dataset.signs === "/passkeys/confirmation") return sign(`${form.dataset.signs}?${new URLSearchParams({ id: form.elements.id.value })}`);
+    const fields = new URLSearchParams(new FormData(form));
+    if (submitter?.name) fields.set(submitter.name, submitter.value);
+    return sign(form.dataset.signs, { method: "POST", body: fields });
   };
 
   const explain = (error) => {
