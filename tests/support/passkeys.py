@@ -32,40 +32,38 @@ class SoftwareKey:
 
     def __init__(self, name: str = "laptop", host: str = "localhost") -> None:
         self.name, self._host = name, host
+        # The page on which it is used.
+        self.origin = f"http://{host}:7333"
         self._private = ec.generate_private_key(ec.SECP256R1())
         self._id = secrets.token_bytes(16)
 
-    def create(self) -> PersonKey:
-        """The key as the page reads it from the reply of the authenticator."""
+    def create(self, *, at: str = "") -> PersonKey:
+        """The key as the page `at`, or the one where it is used, reads it from the reply of the authenticator."""
         point = self._private.public_key().public_numbers()
         public = ES256({1: 2, 3: -7, -1: 1, -2: point.x.to_bytes(32, "big"), -3: point.y.to_bytes(32, "big")})
         credential = AttestedCredentialData.create(b"\0" * 16, self._id, public)
         data = AuthenticatorData.create(self._hash_host(), _FLAGS | AuthenticatorData.FLAG.ATTESTED, 0, credential)
         nonce = secrets.token_hex(8)
         challenge = compute_registration_challenge(nonce)
-        client = CollectedClientData.create("webauthn.create", challenge, self._origin)
+        client = CollectedClientData.create("webauthn.create", challenge, self.origin)
         attestation = AttestationObject.create("none", data, {})
-        return read_new_key(self.name, websafe_encode(client), websafe_encode(attestation), challenge)
+        return read_new_key(self.name, websafe_encode(client), websafe_encode(attestation), challenge, origin=at or self.origin)
 
     def sign(self, challenge: bytes, nonce: str) -> Signature:
-        client = CollectedClientData.create("webauthn.get", challenge, self._origin)
+        client = CollectedClientData.create("webauthn.get", challenge, self.origin)
         data = AuthenticatorData.create(self._hash_host(), _FLAGS, 1)
         signed = self._private.sign(bytes(data) + client.hash, ec.ECDSA(hashes.SHA256()))
         return Signature(websafe_encode(self._id), nonce, *(websafe_encode(part) for part in (client, data, signed)))
 
-    def sign_answer(self, request: Request, option: str, text: str = "") -> dict[str, str]:
+    def sign_answer(self, request: Request, option: str, text: str = "", *, nonce: str = "") -> dict[str, str]:
         """The proof of an answer."""
-        nonce = secrets.token_hex(8)
+        nonce = nonce or secrets.token_hex(8)
         return msgspec.structs.asdict(self.sign(compute_challenge(request, option, text, nonce), nonce))
 
     def sign_key(self, key: PersonKey) -> Signature:
         """The confirmation of another key."""
         nonce = secrets.token_hex(8)
         return self.sign(compute_key_challenge(key, nonce), nonce)
-
-    @property
-    def _origin(self) -> str:
-        return f"http://{self._host}:7333"
 
     def _hash_host(self) -> bytes:
         return hashlib.sha256(self._host.encode()).digest()

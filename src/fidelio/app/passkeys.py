@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import struct
 from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from fido2 import cbor
 from fido2.cose import CoseKey
 from fido2.utils import websafe_decode, websafe_encode
@@ -25,19 +26,28 @@ from fidelio.ledger.model import Request
 
 _ANSWER, _REGISTRATION = "fidelio.answer.v1", "fidelio.key.v1"
 KeyState = Literal["requested", "registered", "removed"]
+LONGEST_FIELD = 8_192
+# What the readers of CBOR, JSON, base64 and keys raise for foreign data: none has an exception of its own for it.
+UNREADABLE = (
+    *(ValueError, TypeError, LookupError, AttributeError, NotImplementedError, RecursionError),
+    *(struct.error, UnsupportedAlgorithm),
+)
 
 
 class PersonKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of a person. `public` is its COSE key, `host` the name of the page that it was made for.
+    """A key of a person. `public` is its COSE key, `host` the name and `origin` the page (with its port) that it was made for.
 
-    `by` has requested it, then confirmed it, `confirmed_with` says how; `time` is that of the request.
+    `by` has requested it, then confirmed it, `confirmed_with` says how; `time` is that of the request. The positions are those
+    of its confirmation and removal in the ledger.
     """
 
     id: str
     name: str
     public: str
     host: str
-    fingerprint: str
+    # Empty for a key that an earlier version registered.
+    origin: str = ""
+    fingerprint: str = ""
     state: KeyState = "requested"
     code: str = ""
     expires: int = 0
@@ -45,8 +55,15 @@ class PersonKey(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_with: str = ""
     time: int = 0
     confirmed_at: int = 0
+    confirmed_position: int = 0
     removed_by: str = ""
     removed_at: int = 0
+    removed_position: int = 0
+
+    @property
+    def page(self) -> str:
+        """Where it signs, for people."""
+        return self.origin or self.host
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -90,54 +107,88 @@ def compute_key_challenge(key: PersonKey, nonce: str) -> bytes:
 
 def find_signature_problem(key: PersonKey, signature: Signature, challenge: bytes) -> str:
     """Why this key has not signed the challenge; empty if it has. Pure."""
+    if any(len(value) > LONGEST_FIELD for value in msgspec.structs.astuple(signature)):
+        return "it is too long"
     try:
         client = CollectedClientData(websafe_decode(signature.client_data))
         data = AuthenticatorData(websafe_decode(signature.authenticator_data))
         public = CoseKey.parse(_decode_map(key.public))
-        if problem := _find_client_problem(client, "webauthn.get", challenge, key.host):
+        if problem := _find_client_problem(client, "webauthn.get", challenge) or _find_place_problem(client, data, key):
             return problem
-        if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(key.host.encode()).digest()):
-            return "it was made for another host"
-        if not (data.is_user_present() and data.is_user_verified()):
-            return "the authenticator did not verify its owner"
         public.verify(bytes(data) + client.hash, websafe_decode(signature.signature))
     except InvalidSignature:
         return "the signature is not genuine"
-    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+    except UNREADABLE as error:
         return f"it cannot be read ({type(error).__name__})"
     return ""
 
 
-def read_new_key(name: str, client_data: str, attestation: str, challenge: bytes) -> PersonKey:
-    """The key that an authenticator has made. Raises `PersonKeyProblem`."""
+def _find_place_problem(client: CollectedClientData, data: AuthenticatorData, key: PersonKey) -> str:
+    if not _is_origin(client.origin, key):
+        return "it was made on another page than the key"
+    if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(key.host.encode()).digest()):
+        return "it was made for another host"
+    if not (data.is_user_present() and data.is_user_verified()):
+        return "the authenticator did not verify its owner"
+    return ""
+
+
+def _is_origin(origin: str, key: PersonKey) -> bool:
+    """Whether a page is that of a key. Other ports of a host belong to other programs, which browsers let use its keys too."""
+    if key.origin:
+        return origin == key.origin
+    address = urlsplit(origin)
+    return address.hostname == key.host and origin == f"{address.scheme}://{address.netloc}" and "@" not in address.netloc
+
+
+def read_origin(client_data: str) -> str:
+    """The page on which something was signed, as the browser has noted it; empty if that cannot be read."""
+    try:
+        return str(CollectedClientData(websafe_decode(client_data[:LONGEST_FIELD])).origin)
+    except UNREADABLE:
+        return ""
+
+
+def compute_fingerprint(public: str) -> str:
+    """What people compare. Always computed from the key itself: what a record says about it may be that of another key."""
+    return hashlib.sha256(websafe_decode(public)).hexdigest()[:32]
+
+
+def read_new_key(name: str, client_data: str, attestation: str, challenge: bytes, *, origin: str) -> PersonKey:
+    """The key that an authenticator has made on the page `origin`. Raises `PersonKeyProblem`."""
+    if len(client_data) > LONGEST_FIELD or len(attestation) > LONGEST_FIELD:
+        raise PersonKeyProblem("What the authenticator sent is too long.", remedy="Load the page and try again.")
     try:
         client = CollectedClientData(websafe_decode(client_data))
         made = AttestationObject(websafe_decode(attestation)).auth_data
-        host = urlsplit(client.origin).hostname or ""
-        problem = _find_client_problem(client, "webauthn.create", challenge, host)
+        host = urlsplit(origin).hostname or ""
+        problem = _find_client_problem(client, "webauthn.create", challenge)
+        if client.origin != origin:
+            problem = problem or "it was made on another page"
         credential = made.credential_data
         if credential is None or made.rp_id_hash != hashlib.sha256(host.encode()).digest() or not made.is_user_verified():
             problem = problem or "the authenticator made no key for this page, or did not verify its owner"
         if problem or credential is None:
             raise PersonKeyProblem(f"The key cannot be registered: {problem}.", remedy="Load the page and try again.")
         public = cbor.encode(dict(credential.public_key))
-    except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise PersonKeyProblem("What the authenticator sent cannot be read.", remedy="Load the page and try again.") from error
     return PersonKey(
         id=websafe_encode(credential.credential_id),
         name=name.strip()[:60] or "passkey",
         public=websafe_encode(public),
         host=host,
-        fingerprint=hashlib.sha256(public).hexdigest()[:32],
+        origin=origin,
+        fingerprint=compute_fingerprint(websafe_encode(public)),
     )
 
 
-def _find_client_problem(client: CollectedClientData, type_: str, challenge: bytes, host: str) -> str:
+def _find_client_problem(client: CollectedClientData, type_: str, challenge: bytes) -> str:
     if client.type != type_ or client.cross_origin:
         return "it was made for something else"
     if not hmac.compare_digest(client.challenge, challenge):
         return "it signs another answer"
-    return "" if urlsplit(client.origin).hostname == host else "it was made on another page"
+    return ""
 
 
 def _decode_map(text: str) -> Mapping[int, Any]:

@@ -127,7 +127,7 @@ def _print_keys(keys: Sequence[PersonKey]) -> None:
     if keys:
         click.echo("\nKeys that have signed answers")
     for key in keys:
-        print_line(f"{key.fingerprint}  {quote_name(key.name)}, for {quote_name(key.host)}", "  ")
+        print_line(f"{key.fingerprint}  {quote_name(key.name)}, for {quote_name(key.page)}", "  ")
         how = f"registered {format_local(key.confirmed_at)} by {quote_name(key.by)}, confirmed with {key.confirmed_with}"
         print_line(how if key.confirmed_at else "NOBODY HAS CONFIRMED IT", "    ")
         if key.removed_at:

@@ -48,7 +48,7 @@ async def list_keys(cli: CliContext, as_json: bool) -> None:
                 "name": key.name,
                 "fingerprint": key.fingerprint,
                 "state": key.state,
-                "for": key.host,
+                "for": key.page,
                 "since": format_iso(key.time),
             }
             for key in keys

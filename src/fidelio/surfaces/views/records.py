@@ -175,10 +175,12 @@ def view_verdict(verdict: ChainVerdict | ChainBroken) -> Verification:
 
 def key_json(key: PersonKey) -> dict[str, Any]:
     """The key of a person, and how it was registered."""
-    about = {"name": key.name, "fingerprint": key.fingerprint, "state": key.state, "host": key.host, "by": key.by}
+    about = {"name": key.name, "fingerprint": key.fingerprint, "state": key.state, "by": key.by}
     times = {"since": format_iso(key.time), "confirmed": format_iso(key.confirmed_at) if key.confirmed_at else None}
     return {
         **about,
+        "host": key.host,
+        "origin": key.origin,
         "confirmed_with": key.confirmed_with,
         **times,
         "removed": format_iso(key.removed_at) if key.removed_at else None,
