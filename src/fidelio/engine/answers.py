@@ -23,7 +23,7 @@ from fidelio.engine.checkpoints import (
 )
 from fidelio.engine.scope import collect_reported_values, restore_replaced
 from fidelio.engine.state import AnswerMode, CheckpointAnswer, CheckpointInstance, OpenCheckpoint, Record, Refusal
-from fidelio.errors import Command, Hint
+from fidelio.errors import Hint
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -116,8 +116,7 @@ def resolve_answer(
     activity = workflow.activity(waiting.activity)
     checkpoint = find_checkpoint(activity, waiting.checkpoint) if activity is not None else None
     if checkpoint is None:
-        answer = Command("answer", waiting.request, "OPTION")
-        remedy = Hint("Its definition has changed. It can still be answered as it was asked: ", answer, ".")
+        remedy = Hint("Its definition has changed. It can still be answered as it was asked: ", waiting.answer_command, ".")
         return Refusal("checkpoint.not-found", phrases.checkpoint_not_found(waiting.checkpoint, waiting.activity), remedy)
     return _decide(_OpenRequest(workflow, record, checkpoint, waiting), choice, mode, context)
 
@@ -213,7 +212,7 @@ def _check_dismissal(question: _OpenRequest, context: AnswerContext) -> Refusal 
 
 
 def _refuse_without_person(question: _OpenRequest) -> Refusal:
-    remedy = Hint("A person answers it: ", Command("answer", question.waiting.request, "OPTION"), ".")
+    remedy = Hint("A person answers it: ", question.waiting.answer_command, ".")
     return Refusal("checkpoint.person", phrases.needs_person(question.checkpoint.id), remedy)
 
 

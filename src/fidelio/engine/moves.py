@@ -34,7 +34,7 @@ from fidelio.engine.state import Problem, Record, Refusal, build_refusal
 from fidelio.engine.transition_events import check_transition, draft_transition, list_reported_transitions
 from fidelio.engine.transitions import CandidateTransition, list_transitions, select_open, target_exists
 from fidelio.engine.variables import check_required_variables
-from fidelio.errors import Command, Hint, Text
+from fidelio.errors import Hint, Text
 
 if TYPE_CHECKING:
     from fidelio.definitions.models import Checkpoint, Workflow
@@ -172,8 +172,7 @@ class _SituationBuilder:
         checkpoint = find_current_checkpoint(self.workflow, self.record, waiting.checkpoint)
         if checkpoint is not None:
             return self._build_at_checkpoint(position, tasks, checkpoint)
-        answer = Command("answer", waiting.request, "OPTION")
-        why = Hint("The definition no longer has it. A person can still answer it: ", answer, ".")
+        why = Hint("The definition no longer has it. A person can still answer it: ", waiting.answer_command, ".")
         missing = PossibleMove(
             "respond_to_checkpoint", waiting.checkpoint, reason=why, person=True, code="CHECKPOINT_NOT_FOUND"
         )

@@ -247,6 +247,7 @@ def _build_open_checkpoint(record: Record, event: FoldableEvent, body: Mapping[s
         event.time,
         body.get("iteration", 0),
         body.get("person", False),
+        proven=body.get("proven", False),
     )
 
 

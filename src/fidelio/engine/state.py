@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from fidelio.errors import Text
+from fidelio.errors import Command, Text
 
 Status = Literal["active", "blocked", "completed", "cancelled"]
 Fidelity = Literal["advise", "enforce"]
@@ -46,9 +46,9 @@ class CheckpointInstance(_Value, frozen=True):
 class OpenCheckpoint(_Value, frozen=True):
     """A checkpoint that waits for its answer. Response times are counted from `yielded_at`.
 
-    `person`: only a person may answer it. The value is fixed when the checkpoint is opened. `replaced` has the earlier values,
-    as lists of at most one, of the variables that agents have set since: what an agent reports while a person is asked does not
-    count against the question.
+    `person`: only a person may answer it, `proven`: with a signature. Both are fixed when the checkpoint is opened. `replaced`
+    has the earlier values, as lists of at most one, of the variables that agents have set since: what an agent reports while a
+    person is asked does not count against the question.
     """
 
     checkpoint: str
@@ -59,10 +59,16 @@ class OpenCheckpoint(_Value, frozen=True):
     iteration: int = 0
     person: bool = False
     replaced: dict[str, list[Any]] = msgspec.field(default_factory=dict)
+    proven: bool = False
 
     @property
     def instance(self) -> CheckpointInstance:
         return CheckpointInstance(self.checkpoint, self.activity, self.visit, self.iteration)
+
+    @property
+    def answer_command(self) -> Command:
+        """The command with which a person answers it, or that leads to the page where it is signed."""
+        return Command("open") if self.proven else Command("answer", self.request, "OPTION")
 
     def build_answer(self, body: Mapping[str, Any], time: int) -> CheckpointAnswer:
         """The answer that an event with this body records."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fidelio.engine import phrases
 from fidelio.engine.record import Record
-from fidelio.engine.state import Refusal
+from fidelio.engine.state import OpenCheckpoint, Refusal
 from fidelio.errors import Command, Hint, WorkflowRefusal
 
 # Called with the record and a phrase for the action of the caller; raises if the action has to wait.
@@ -22,8 +22,8 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
         return
     handle = "" if record.open is not None else "yield_checkpoint gives its handle. "
     how = remedy or "Resolve it with respond_checkpoint; then call resume_checkpoint."
-    person = Hint(person_remedy(waiting.request), " Then call resume_checkpoint.")
-    also = Hint(f"{handle}{how} A person can also answer it: ", answer_command(waiting.request), ".")
+    person = Hint(person_remedy(waiting), " Then call resume_checkpoint.")
+    also = Hint(f"{handle}{how} A person can also answer it: ", waiting.answer_command, ".")
     raise WorkflowRefusal(
         f"Cannot {action}: Active checkpoint '{waiting.checkpoint}' in activity '{waiting.activity}' waits for an answer.",
         remedy=person if waiting.person else also,
@@ -31,16 +31,14 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
     )
 
 
-def answer_command(request: str) -> Command:
-    return Command("answer", request, "OPTION")
-
-
-def person_remedy(request: str) -> Hint:
+def person_remedy(waiting: OpenCheckpoint) -> Hint:
     """The remedy where an answer of the model is not accepted."""
+    if waiting.proven:
+        return Hint("Only a person may answer it, signed with a passkey, on the web page: ", Command("open"), " prints a link.")
     return Hint(
         "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
         "answers with: ",
-        answer_command(request),
+        waiting.answer_command,
         ".",
     )
 
@@ -51,8 +49,8 @@ def refuse_while_pending(record: Record, action: str) -> None:
     if waiting is None:
         return
     person = next((request for request in record.pending if request.person), None)
-    also = Hint("A person can also answer: ", answer_command(waiting.request), ".")
-    who = Hint(f"'{person.checkpoint}': ", person_remedy(person.request)) if person is not None else also
+    also = Hint("A person can also answer: ", waiting.answer_command, ".")
+    who = Hint(f"'{person.checkpoint}': ", person_remedy(person)) if person is not None else also
     call = f'respond_checkpoint with {{"checkpoint_id": "{waiting.checkpoint}", "option_id": THE USER\'S CHOICE}}'
     raise WorkflowRefusal(
         phrases.unresolved_checkpoints(action, waiting.activity, (request.checkpoint for request in record.pending)),

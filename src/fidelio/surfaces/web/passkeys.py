@@ -23,7 +23,7 @@ from fidelio.app.passkeys import (
 )
 from fidelio.app.person_keys import PersonKeys
 from fidelio.clock import now_ms
-from fidelio.errors import PersonKeyProblem, TokenError
+from fidelio.errors import PersonKeyProblem, TokenError, UsageProblem
 from fidelio.ids import new_id
 from fidelio.surfaces.web.access import choose_target, make_link
 from fidelio.surfaces.web.pages import PageContent, PageRequest, PageRoute, Redirect, Result
@@ -123,9 +123,12 @@ async def _describe_confirmation(request: PageRequest) -> Result:
 
 async def _describe_answer(request: PageRequest) -> Result:
     """What the browser lets its owner sign for an answer. Sent as a form, because a comment may be longer than an address."""
+    await request.require_person()
     found = await (await request.services.inbox()).find(request.path("request"))
-    nonce = _make_nonce(request)
-    challenge = compute_challenge(found, request.fields.get("option", ""), request.fields.get("text", "").strip(), nonce)
+    nonce, option = _make_nonce(request), request.fields.get("option", "")
+    if option not in {known["id"] for known in found.options or ({"id": ""},)}:
+        raise UsageProblem(f"Request {found.id} has no option {option!r:.80}.", remedy="Load the page again.")
+    challenge = compute_challenge(found, option, request.fields.get("text", "").strip(), nonce)
     return _describe_challenge(nonce, challenge, await (await open_keys(request)).list())
 
 

@@ -17,7 +17,7 @@ from fidelio.definitions.toon_writer import encode_toon
 from fidelio.engine.answers import AnswerChoice
 from fidelio.engine.checkpoints import describe_last_checkpoint, find_unattached_checkpoints
 from fidelio.engine.record import Record
-from fidelio.errors import Hint, PersonNeeded, UsageProblem
+from fidelio.errors import Command, Hint, PersonNeeded, UsageProblem
 from fidelio.surfaces.mcp.dialects.common import (
     UNCHANGED,
     Dialect,
@@ -57,7 +57,7 @@ from fidelio.surfaces.mcp.dialects.sessions.parameters import (
 from fidelio.toolkit import CallContext, Done, Outcome
 from fidelio.workflows.checkpoints import ResolvedCheckpoint, YieldedCheckpoint
 from fidelio.workflows.content import SUMMARY, SkillText, WorkflowText, summarize_workflow
-from fidelio.workflows.refusals import answer_command, person_remedy
+from fidelio.workflows.refusals import person_remedy
 from fidelio.workflows.start import StartInput
 from fidelio.workflows.unit_of_work import CallResult
 
@@ -102,12 +102,12 @@ def yielded_json(context: CallContext, outcome: CallResult[YieldedCheckpoint]) -
         answer = {"already_resolved": True, "resolved_option": yielded.answer.option or None, "effect": yielded.answer.effect}
         return {**body, **answer, "message": "This checkpoint was answered before in this visit. Go on."}
     waiting = outcome.record.waiting
-    demands_person = waiting is not None and waiting.request == yielded.request and waiting.person
-    hint = Hint("A person can also answer with: ", answer_command(yielded.request))
+    is_personal = waiting is not None and waiting.request == yielded.request and waiting.person
+    hint = Hint("A person can also answer with: ", Command("answer", yielded.request, "OPTION"))
     message = Hint(
         "Stop here. Give the checkpoint_handle to the orchestrator in a <checkpoint_yield> block and wait; when it is "
         "resolved, call resume_checkpoint. ",
-        person_remedy(yielded.request) if demands_person else hint,
+        person_remedy(waiting) if waiting is not None and is_personal else hint,
     )
     return {**body, "request_id": yielded.request, "message": context.render(message)}
 

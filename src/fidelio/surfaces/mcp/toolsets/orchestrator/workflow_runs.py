@@ -91,7 +91,7 @@ class WorkflowRuns:
 
 
 async def _answer_command(service: WorkflowService, record: Record) -> Command | None:
-    """Return the command that answers the open request of the run, or of the workflow that it has started."""
+    """Return the command that answers the open request of the run, or leads to where it is signed."""
     while record.suspended_by:
         record = await service.current_record(record.suspended_by)
-    return Command("answer", record.waiting.request, "OPTION") if record.waiting else None
+    return record.waiting.answer_command if record.waiting else None
