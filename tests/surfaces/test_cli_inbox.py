@@ -112,6 +112,22 @@ async def test_what_was_answered_is_not_shown_with_the_variables_of_later(home: 
     assert "variables" not in json.loads(fidelio("inbox", "--all", "--json").stdout)["items"][0]
 
 
+@proves("inbox.erased")
+async def test_a_question_of_a_deleted_session_says_so_and_is_no_forgery(home: Path, fidelio: Fidelio) -> None:
+    request = await store_request(home)
+    fidelio("answer", request, "fast")
+    async with await open_ledger(home / "ledger.db") as ledger:
+        await ledger.erase(["s_000000000001"], actor="me", reason="over")
+
+    shown, compact = fidelio("inbox", "--all").stdout, fidelio("inbox", "--all", "--compact").stdout
+
+    assert "Its session was deleted, and its text with it." in shown
+    assert "answered: " in shown
+    assert "Its session was deleted" in compact
+    assert "changed outside" not in shown + compact
+    assert "mismatch" not in json.loads(fidelio("inbox", "--all", "--json").stdout)["items"][0]
+
+
 @proves("inbox.context")
 async def test_an_agent_that_asks_is_named_with_its_project(home: Path, fidelio: Fidelio) -> None:
     Home(home).ensure()

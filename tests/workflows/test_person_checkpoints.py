@@ -415,7 +415,7 @@ async def test_what_must_be_signed_is_answered_on_the_page(settings: Settings, l
 
 async def _navigate(play: Player) -> list[str]:
     started = await play("nav_start", workflow_id="gate")
-    respond = {"action": "respond_to_checkpoint", "checkpoint": "sure", "option": "yes_"}
+    respond = {"action": "respond_to_checkpoint", "checkpoint_id": "sure", "option_id": "yes_"}
     return [(await play("nav_action", state=json.loads(started.text)["state"], **respond)).text]
 
 

@@ -68,7 +68,7 @@ class OpenCheckpoint(_Value, frozen=True):
     @property
     def answer_command(self) -> Command:
         """The command with which a person answers it, or that leads to the page where it is signed."""
-        return Command("open") if self.proven else Command("answer", self.request, "OPTION")
+        return Command("open", f"/inbox/{self.request}") if self.proven else Command("answer", self.request, "OPTION")
 
     def build_answer(self, body: Mapping[str, Any], time: int) -> CheckpointAnswer:
         """The answer that an event with this body records."""

@@ -85,7 +85,9 @@ async def check_request(ledger: Ledger, request: Request) -> None:
     """
     marks = await _list_marks(ledger, request)
     if not marks:
-        if not await _begins_unmarked(ledger, request.session):
+        if await _is_deleted(ledger, request.session):
+            _check_erased(await ledger.request(request.id))
+        elif not await _begins_unmarked(ledger, request.session):
             raise RecordMismatch(f"No event opened request {request.id}.", request.session)
         return
     row = describe_row(request)
@@ -97,6 +99,29 @@ async def check_request(ledger: Ledger, request: Request) -> None:
         await check_request(ledger, current)
     else:
         raise RecordMismatch(f"{_describe_request(request.id, differences)}.", request.session)
+
+
+async def _is_deleted(ledger: Ledger, session: str) -> bool:
+    """Whether the events of a session end with its deletion, which has erased what they said of its requests."""
+    try:
+        row = await ledger.session(session)
+    except SessionNotFound:
+        return False
+    last = await ledger.events(session, after=max(0, row.last_seq - 1), limit=1)
+    return bool(last) and last[0].type == SESSION_DELETED and not last[0].redacted
+
+
+def _check_erased(request: Request) -> None:
+    for remains in _find_remains(request):
+        raise RecordMismatch(f"Request {request.id} {remains} although the session was deleted.", request.session)
+
+
+def _find_remains(request: Request) -> Iterable[str]:
+    """What a deletion would have ended or erased."""
+    if request.state == "open":
+        yield "is open"
+    if (request.question, request.options, request.detail, request.answer) != _ERASED_TEXTS:
+        yield "has texts"
 
 
 async def _list_marks(ledger: Ledger, request: Request) -> list[Mark]:
@@ -277,10 +302,10 @@ class _Audit:
         if row.reason != self.reason:
             self.problems.append(f"its row has the reason {row.reason!r:.80}, but its {SESSION_DELETED} event says another")
         for request in rows:
-            if request.state == "open":
-                self.problems.append(f"request {request.id} is open although the session was deleted")
-            if (request.question, request.options, request.detail, request.answer) != _ERASED_TEXTS:
-                self.problems.append(f"request {request.id} has texts although the session was deleted")
+            problems = (
+                f"request {request.id} {remains} although the session was deleted" for remains in _find_remains(request)
+            )
+            self.problems += problems
 
     def _compare_session(self) -> None:
         row, mark = self.row, self.session_mark

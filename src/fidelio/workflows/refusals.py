@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fidelio.engine import phrases
 from fidelio.engine.record import Record
 from fidelio.engine.state import OpenCheckpoint, Refusal
-from fidelio.errors import Command, Hint, WorkflowRefusal
+from fidelio.errors import Hint, WorkflowRefusal
 
 # Called with the record and a phrase for the action of the caller; raises if the action has to wait.
 Gate = Callable[[Record, str], None]
@@ -34,7 +34,8 @@ def refuse_while_waiting(record: Record, action: str, *, remedy: str = "") -> No
 def person_remedy(waiting: OpenCheckpoint) -> Hint:
     """The remedy where an answer of the model is not accepted."""
     if waiting.proven:
-        return Hint("Only a person may answer it, signed with a passkey, on the web page: ", Command("open"), " prints a link.")
+        how = waiting.answer_command
+        return Hint("Only a person may answer it, signed with a passkey, on the web page: ", how, " prints a link.")
     return Hint(
         "Only a person may answer it. When respond_checkpoint is called, a client that can do so asks its user; else a person "
         "answers with: ",

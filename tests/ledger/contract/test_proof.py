@@ -107,6 +107,31 @@ async def test_a_changed_request_is_noticed_when_it_is_used(ledger: Ledger, addr
 
 
 @proves("chain.covers-requests-at-use")
+async def test_a_request_of_a_deleted_session_is_what_its_deletion_has_left(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await ledger.erase(["s_a"], actor="me", reason="over")
+    for request in ("r_1", "r_2"):
+        await check_request(ledger, await ledger.request(request))
+    await tamper(address, "UPDATE requests SET question = 'Delete everything?' WHERE id = 'r_1'")
+    await tamper(address, "UPDATE requests SET state = 'open' WHERE id = 'r_2'")
+
+    with pytest.raises(RecordMismatch, match="r_1 has texts although the session was deleted"):
+        await check_request(ledger, await ledger.request("r_1"))
+    with pytest.raises(RecordMismatch, match="r_2 is open although the session was deleted"):
+        await check_request(ledger, await ledger.request("r_2"))
+
+
+@proves("chain.covers-requests-at-use")
+async def test_a_session_that_only_looks_deleted_explains_no_request(ledger: Ledger, address: str) -> None:
+    await record_everything(ledger)
+    await tamper(address, "UPDATE sessions SET status = 'deleted' WHERE id = 's_a'")
+    await tamper(address, "UPDATE requests SET id = 'r_9', question = '', options = '[]', detail = '{}' WHERE id = 'r_1'")
+
+    with pytest.raises(RecordMismatch, match="No event opened request r_9"):
+        await check_request(ledger, await ledger.request("r_9"))
+
+
+@proves("chain.covers-requests-at-use")
 async def test_a_request_that_is_closed_while_it_is_checked_has_no_difference(ledger: Ledger, address: str) -> None:
     await record_everything(ledger)
     before = await ledger.request("r_2")

@@ -162,7 +162,7 @@ async def test_an_agent_starts_and_ends_nothing_on_the_page(site: Site, agent: W
     assert (await (await site.application.records()).find(agent.session)).status == "blocked"
 
 
-@proves("web.end")
+@proves("web.end", "inbox.erased")
 async def test_a_session_is_ended_and_then_deleted_after_a_question(site: Site, agent: WaitingAgent) -> None:
     async with site.visit() as client:
         await post(client, f"/sessions/{agent.session}/act", act="stop")
@@ -171,7 +171,13 @@ async def test_a_session_is_ended_and_then_deleted_after_a_question(site: Site, 
         deleted = await post(client, f"/sessions/{agent.session}/act", act="delete")
         proof = await client.get(f"/sessions/{agent.session}/proof")
 
+        all_ = await client.get("/inbox?state=all")
+        shown = await client.get(f"/sessions/{agent.session}")
+
     assert ended == "cancelled"
+    for page in (all_, shown):
+        assert "Its session was deleted, and its text with it." in page.text
+        assert "changed outside of Fidelio" not in page.text
     assert "The session was deleted." in deleted.text
     assert "Delete this session for good?" in confirm.text
     assert "The record holds" in proof.text

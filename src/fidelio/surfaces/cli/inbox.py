@@ -48,7 +48,14 @@ from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW, describe_next_page
 from fidelio.surfaces.event_words import format_age
 from fidelio.surfaces.text import MAX_LINES
-from fidelio.surfaces.views.requests import InboxEntry, RequestKind, list_variables, notification_json, view_entry
+from fidelio.surfaces.views.requests import (
+    InboxEntry,
+    RequestKind,
+    describe_erased,
+    list_variables,
+    notification_json,
+    view_entry,
+)
 
 KINDS = click.Choice(get_args(RequestKind))
 _HOOK_SECONDS = 30.0
@@ -153,7 +160,7 @@ def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None,
 def _compact_row(item: InboxItem) -> dict[str, str]:
     request, detail = item.request, item.request.detail
     about = "/".join(str(detail[part]) for part in ("workflow", "activity") if detail.get(part)) or request.kind
-    question = f"! {item.mismatch}" if item.mismatch else request.question
+    question = f"! {item.mismatch}" if item.mismatch else request.question or describe_erased(request, item.session)
     age = format_age(max(0, now_ms() - request.opened_at) // 1000) if request.state == "open" else request.state
     return {"id": request.id, "age": age, "about": about, "question": question}
 
@@ -260,6 +267,10 @@ def print_item(item: InboxItem, program: str, *, with_menu: bool = False) -> Non
     if item.mismatch or session is None:
         # Its texts are not those that were asked: they are not shown, and `answer` refuses it.
         print_line(f"! {escape_line(item.mismatch)}", _INDENT)
+        return
+    if erased := describe_erased(request, session):
+        print_line(erased, _INDENT)
+        _print_state(request, program, with_menu=with_menu)
         return
     for line in _context_lines(request, session):
         print_line(line, _INDENT)

@@ -110,6 +110,14 @@ def view_entry(request: Request, session: Session | None, mismatch: str = "") ->
     )
 
 
+def describe_erased(request: Request, session: Session | None) -> str:
+    """Why a request has no text, for people; empty if it has one."""
+    if request.question or request.options:
+        return ""
+    is_deleted = session is not None and session.status == "deleted"
+    return "Its session was deleted, and its text with it." if is_deleted else "Its text was erased."
+
+
 def view_answered(request: Request, *, repeated: bool) -> AnsweredView:
     return AnsweredView(**request_fields(request), repeated=repeated)
 

@@ -20,6 +20,7 @@ from fidelio.orchestrator.runs.worktrees import Worktree
 from fidelio.runtime import events as e
 from fidelio.runtime.resources.compare import PAGE_EDITS, compare_texts, render_unified
 from fidelio.surfaces.timeline import describe_event
+from fidelio.surfaces.views.requests import describe_erased
 from fidelio.surfaces.web.pages import PageRequest
 from fidelio.surfaces.web.passkeys import find_other_address, has_registered_key
 from fidelio.surfaces.web.rendering import format_json
@@ -82,6 +83,8 @@ class RequestView(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """The question; of a permission its first line, because its other lines are what is allowed."""
+        if erased := describe_erased(self.request, self.session):
+            return erased
         return self.request.question.partition("\n")[0] if self._is_permission else self.request.question
 
     @property
