@@ -37,6 +37,8 @@ async def test_a_shared_session_verifies_without_a_server(
     await page.goto(file.as_uri())
 
     await expect(page.locator("#verdict")).to_contain_text("The chain holds: 27 events")
+    head = (await (await site.application.records()).verify(agent.session)).head.hex()
+    assert await page.locator("#head").inner_text() == head
     assert await page.locator(".entry").count() == 27
     answers = page.locator("section", has=page.get_by_role("heading", name="Who answered"))
     await expect(answers.locator("strong")).to_have_text(re.compile("how should it sound"))
@@ -71,8 +73,15 @@ async def test_a_changed_file_is_found_out(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda text: text.replace("So far it follows the workflow", "All is well"), "The text around the events"),
-        (lambda text: text.replace(">demo-agent<", ">somebody<", 1), "The text around the events"),
+        (lambda text: text.replace("So far it follows the workflow", "All is well"), "The page around the events"),
+        (lambda text: text.replace(">demo-agent<", ">somebody<", 1), "The page around the events"),
+        (lambda text: re.sub(r'(id="head">)[0-9a-f]+', rf"\g<1>{'0' * 64}", text, count=1), "The page around the events"),
+        (lambda text: text.replace("Compare the head with one that was kept elsewhere", "All is well"), "The page around the"),
+        (lambda text: text.replace("<li", "<li hidden", 1), "The page around the events"),
+        (lambda text: text.replace('<li class="entry', '<li style="display:none" class="entry', 1), "The page around the"),
+        (lambda text: text.replace("<h1>", "<h1><b>Checked</b>", 1), "The page around the events"),
+        (lambda text: text.replace("style-src ", "style-src 'unsafe-inline' ", 1), "The page around the events"),
+        (lambda text: re.sub("<title>.*?</title>", "<title>x</title>", text, count=1), "The page around the events"),
         (lambda text: re.sub(r'(data-seq="4">)[^<]+', r"\1{}", text, count=1), "for event 4 is not"),
     ],
 )
@@ -90,6 +99,21 @@ async def test_a_file_that_shows_something_else_than_its_chain_is_found_out(
     assert changed != text
     await expect(page.locator("#verdict")).to_contain_text("but this page was changed")
     await expect(page.locator("#verdict")).to_contain_text(words)
+
+
+@proves("web.share")
+async def test_the_head_of_a_file_is_the_one_that_was_computed(
+    site: Site, agent: WaitingAgent, browser: Browser, tmp_path: Path
+) -> None:
+    text = await shared_file(site, agent.session)
+    head = (await (await site.application.records()).verify(agent.session)).head.hex()
+    file = tmp_path / "shared.html"
+    file.write_text(text.replace(f'id="head">{head}', f'id="head">{"0" * 64}') + "<p>All is well.</p>", "utf-8")
+    page = await browser.new_page()
+    await page.goto(file.as_uri())
+
+    await expect(page.locator("#verdict")).to_contain_text("but this page was changed")
+    assert await page.locator("#head").inner_text() == head
 
 
 @proves("web.share")

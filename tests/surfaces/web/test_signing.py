@@ -194,6 +194,7 @@ async def test_every_report_on_a_signed_answer_shows_the_key_and_how_it_was_regi
     for report in (page, file, printed.stdout, (tmp_path / "shared.html").read_text()):
         assert registered.fingerprint in report
         assert "confirmed with a terminal" in report
+    assert f"fidelio verify {question.session}</code> checks them" in file
     assert "a key <b>" not in page
     assert "a key <b>" not in file
     assert f"signed with the key {registered.fingerprint}" in timeline

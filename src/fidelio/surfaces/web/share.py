@@ -66,14 +66,14 @@ def _render(
     session: Session, events: Sequence[Event], verdict: ChainVerdict, report: Report | None, keys: Sequence[PersonKey]
 ) -> str:
     renderer, title = Renderer(), SessionView(session).title
+    answers = [event for event in events if event.type == ANSWERED and not event.redacted]
     values = {
         "session": session,
         "title": title,
         "entries": list_entries(events),
         "bodies": {event.seq: event.body for event in events},
-        "answers": [
-            (_find_question(event, report), event) for event in events if event.type == ANSWERED and not event.redacted
-        ],
+        "answers": [(_find_question(answer, report), answer) for answer in answers],
+        "is_signed": any("proof" in answer.body for answer in answers),
         "verdict": verdict,
         "report": report,
         "keys": keys,
@@ -83,17 +83,17 @@ def _render(
     main = renderer.render("shared_session.html", values)
     # What foreign text contains is escaped, so this comment is ours.
     heading, _, content = main.partition("<!-- verification -->")
-    chain = {"session": session.id, "head": verdict.head.hex(), "text": _digest_text(main)}
+    chain = {"session": session.id, "head": verdict.head.hex(), "events": [_encode(event) for event in events]}
     around = {
         "title": title,
         "verdict": verdict,
         "heading": Markup(heading),  # noqa: S704  # rendered above
         "content": Markup(content),  # noqa: S704  # rendered above
-        "chain": _embed({**chain, "events": [_encode(event) for event in events]}),
         "style": _read_text("style.css"),
         "script": _read_text("verify.js"),
     }
-    return renderer.render("shared.html", around)
+    page = _digest_page(renderer.render("shared.html", {**around, "chain": ""}))
+    return renderer.render("shared.html", {**around, "chain": _embed({**chain, "page": page})})
 
 
 def _find_question(event: Event, report: Report | None) -> str:
@@ -103,23 +103,38 @@ def _find_question(event: Event, report: Report | None) -> str:
     return found or name_checkpoint(str(event.body.get("key") or "")) or "A question"
 
 
-class _TextReader(HTMLParser):
-    """Collects the text of a document without blanks, as a browser reads it."""
+class _PageReader(HTMLParser):
+    """Collects the policy, the title and the body of a document without blanks, as `verify.js` reads them in a browser."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.words: list[str] = []
+        self.policy, self.title, self.body = "", "", list[str]()
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.policy += values.get("content", "") if "http-equiv" in values else ""
+        self._inside = "title" if tag == "title" else "verdict" if values.get("id") == "verdict" else ""
+        if self.body or tag == "body":
+            self.body.append(f"<{tag}{''.join(sorted(f' {name}={value}' for name, value in values.items()))}>")
+
+    def handle_endtag(self, _tag: str) -> None:
+        self._inside = ""
 
     def handle_data(self, data: str) -> None:
-        self.words += _BLANKS.split(data)
+        if self._inside == "title":
+            self.title += data
+        elif self.body and self._inside != "verdict":
+            self.body.append(data)
 
 
-def _digest_text(html: str) -> str:
-    """The digest of what a reader sees. It is no proof, but finds a file that somebody has edited."""
-    reader = _TextReader()
+def _digest_page(html: str) -> str:
+    """The digest of what a reader sees, except the verdict. It is no proof, but finds a file that somebody has edited."""
+    reader = _PageReader()
     reader.feed(html)
     reader.close()
-    return hashlib.sha256("".join(reader.words).encode("utf-8", "surrogatepass")).hexdigest()
+    text = _BLANKS.sub("", "".join([reader.policy, reader.title, *reader.body]))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _encode(event: Event) -> dict[str, Any]:
