@@ -113,7 +113,7 @@ def find_signature_problem(key: PersonKey, signature: Signature, challenge: byte
         client = CollectedClientData(websafe_decode(signature.client_data))
         data = AuthenticatorData(websafe_decode(signature.authenticator_data))
         public = CoseKey.parse(_decode_map(key.public))
-        if problem := _find_client_problem(client, "webauthn.get", challenge) or _find_place_problem(client, data, key):
+        if problem := _find_client_problem(client, "webauthn.get", challenge) or _find_page_problem(client, data, key):
             return problem
         public.verify(bytes(data) + client.hash, websafe_decode(signature.signature))
     except InvalidSignature:
@@ -123,7 +123,7 @@ def find_signature_problem(key: PersonKey, signature: Signature, challenge: byte
     return ""
 
 
-def _find_place_problem(client: CollectedClientData, data: AuthenticatorData, key: PersonKey) -> str:
+def _find_page_problem(client: CollectedClientData, data: AuthenticatorData, key: PersonKey) -> str:
     if not _is_origin(client.origin, key):
         return "it was made on another page than the key"
     if not hmac.compare_digest(data.rp_id_hash, hashlib.sha256(key.host.encode()).digest()):

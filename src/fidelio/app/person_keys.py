@@ -52,7 +52,7 @@ class KeyStore(msgspec.Struct, frozen=True):
 
 
 def fold_keys(events: Iterable[Event]) -> KeyStore:
-    """The keys from the events of their store. Whoever can write events forges nothing but new keys. Pure."""
+    """The keys from the events of their store. Somebody who writes events forges nothing but new keys. Pure."""
     store = KeyStore()
     for event in events:
         if event.type == REQUESTED:
@@ -95,7 +95,7 @@ def _read_id(event: Event) -> str:
 
 
 def _list_removed(store: KeyStore, event: Event) -> list[PersonKey]:
-    """The keys that an event removes. Nobody knows any more which an erased one meant, so it removes all of then."""
+    """The keys that an event removes. The key of an erased event is unknown, so it removes all keys of then."""
     return [key for key in store.keys.values() if key.state != "removed" and (event.redacted or key.id == _read_id(event))]
 
 

@@ -111,7 +111,7 @@ def view_entry(request: Request, session: Session | None, mismatch: str = "") ->
 
 
 def describe_erased(request: Request, session: Session | None) -> str:
-    """Why a request has no text, for people; empty if it has one."""
+    """Why a request has no text, for people; empty if it has a text."""
     if request.question or request.options:
         return ""
     is_deleted = session is not None and session.status == "deleted"
