@@ -138,7 +138,8 @@ def _is_origin(origin: str, key: PersonKey) -> bool:
     if key.origin:
         return origin == key.origin
     address = urlsplit(origin)
-    return address.hostname == key.host and origin == f"{address.scheme}://{address.netloc}" and "@" not in address.netloc
+    is_page = address.scheme in ("http", "https") and origin == f"{address.scheme}://{address.netloc}"
+    return is_page and address.hostname == key.host and "@" not in address.netloc
 
 
 def read_origin(client_data: str) -> str:

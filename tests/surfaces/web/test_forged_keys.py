@@ -14,7 +14,7 @@ from fido2.utils import websafe_encode
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from fidelio.app.passkeys import PersonKey, compute_registration_challenge, read_new_key
+from fidelio.app.passkeys import PersonKey, compute_registration_challenge, find_signature_problem, read_new_key
 from fidelio.app.person_keys import CONFIRMED, NAMESPACE, REMOVED, REQUESTED, STORE_NAME, PersonKeys, check_signature, load_keys
 from fidelio.errors import PersonKeyProblem
 from fidelio.inbox.builders import answer_request
@@ -89,6 +89,29 @@ async def test_a_page_of_another_origin_of_the_same_host_signs_nothing(
         await check_signature(ledger, question, "yes", "", software.sign_answer(question, "yes"))
     await forge_answer(ledger, question, {**software.sign_answer(question, "yes"), "question": "x"})
     assert "another page" in await find_problems(site, question)
+
+
+@proves("inbox.proven-origin")
+@pytest.mark.parametrize(
+    ("origin", "is_accepted"),
+    [
+        ("http://localhost:9", True),
+        ("https://localhost", True),
+        ("ftp://localhost:9", False),
+        ("http://evil@localhost:9", False),
+        ("http://localhost:9/x", False),
+        ("http://evil.example", False),
+        ("", False),
+    ],
+)
+def test_a_key_that_was_noted_without_its_page_is_held_to_its_host(
+    origin: str, is_accepted: bool
+) -> None:  # a parameter of the test
+    software, challenge = SoftwareKey(), b"challenge"
+    key = replace(software.create(), origin="")
+    software.origin = origin
+
+    assert (find_signature_problem(key, software.sign(challenge, "n"), challenge) == "") is is_accepted
 
 
 @proves("inbox.proven-origin")

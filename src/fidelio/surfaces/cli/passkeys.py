@@ -84,4 +84,4 @@ def _print_done(key: PersonKey, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json(key_json(key))
     else:
-        print_line(f"The passkey {quote_name(key.name)}, {key.fingerprint}, {what}.")
+        print_line(f"The passkey {quote_name(key.name)}, {key.fingerprint}, for {quote_name(key.page)}, {what}.")
