@@ -52,7 +52,6 @@ MOST_MS = 30
 PAGES: Mapping[str, tuple[str, ...]] = {
     "/inbox": ("/inbox", "/inbox?state=all", "/inbox?kind=question"),
     "/inbox/{request}": ("/inbox/{QUESTION}", "/inbox/{PERMISSION}"),
-    "/inbox/{request}/challenge": ("/inbox/{QUESTION}/challenge?option=plain",),
     "/sessions": ("/sessions", "/sessions?kind=agent"),
     "/sessions/lanes": ("/sessions/lanes",),
     "/sessions/{session}": ("/sessions/{RUN}", "/sessions/{AGENT}", "/sessions/{RUNTIME}"),

@@ -133,7 +133,7 @@ def _digest_page(html: str) -> str:
     reader = _PageReader()
     reader.feed(html)
     reader.close()
-    text = _BLANKS.sub("", "".join([reader.policy, reader.title, *reader.body]))
+    text = "".join(_BLANKS.split("".join([reader.policy, reader.title, *reader.body])))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
