@@ -151,6 +151,19 @@ async def test_the_longest_comment_is_signed(site: Site, question: Request, desk
 
 
 @proves("web.proven")
+async def test_a_comment_of_two_lines_is_signed(site: Site, question: Request, desk: Desk) -> None:
+    """A browser sends the ends of lines in forms as CR LF, and a script reads them as LF."""
+    page = await desk()
+    await confirm(site, await register(site, page))
+    await page.goto(f"{at_localhost(site)}/inbox/{question.id}")
+    await page.get_by_label("A comment").fill("After the tests.\nAnd before noon.")
+    await page.get_by_role("button", name="Release it").click()
+    await expect(page.get_by_role("status")).to_contain_text("proven")
+
+    assert (await answered_event(site, question)).body["text"] == "After the tests.\nAnd before noon."
+
+
+@proves("web.proven")
 async def test_a_challenge_is_only_for_forms_of_this_browser(site: Site, question: Request) -> None:
     async with site.visit() as client:
         asked = await client.get(f"/inbox/{question.id}/challenge")
