@@ -56,6 +56,23 @@ def test_without_a_command_the_help_is_shown(fidelio: Fidelio) -> None:
 
 
 @proves("cli.errors")
+@pytest.mark.parametrize("group", ["agents", "sandbox", "runtime", "vaults", "webhooks", "passkeys", "environments"])
+def test_a_group_without_a_command_shows_its_help(fidelio: Fidelio, group: str) -> None:
+    bare = fidelio(group)
+
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert bare.stdout == fidelio(group, "--help").stdout
+
+
+@proves("cli.errors")
+def test_a_group_without_a_command_is_an_error_for_programs(fidelio: Fidelio) -> None:
+    done = fidelio("agents", "--json")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert json.loads(done.stderr)["error"]["code"] == "usage"
+
+
+@proves("cli.errors")
 @pytest.mark.parametrize("command", ["mcp", "list"])
 def test_the_short_form_shows_the_same_help(fidelio: Fidelio, command: str) -> None:
     assert fidelio(command, "-h").stdout == fidelio(command, "--help").stdout != ""

@@ -62,6 +62,9 @@ class LazyGroup(click.Group):
         try:
             with _detect_closed_output():
                 return super().invoke(ctx)
+        except click.exceptions.NoArgsIsHelpError as usage:
+            with _detect_closed_output():
+                return click.echo(usage.format_message())
         except (FidelioError, BaseExceptionGroup) as error:
             cause, context = _unwrap_error(error), ctx.find_object(CliContext)
             if isinstance(cause, FidelioError) and context is not None:
