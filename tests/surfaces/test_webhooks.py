@@ -137,6 +137,21 @@ async def test_a_new_request_is_sent_signed_and_again_until_it_is_accepted(prepa
     assert receiver.deliveries.empty()
 
 
+@proves("webhooks.retried")
+async def test_a_delivery_that_is_refused_takes_one_line_of_the_terminal(
+    prepared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with receiving(500) as receiver:
+        Webhooks(Home(prepared)).add(receiver.url, SECRET, now=now_ms())
+        async with sending(prepared):
+            await ask(prepared, "Which port?")
+            await until_delivered(prepared, 1)
+
+    (refused,) = caplog.records
+    assert refused.getMessage().endswith(f"failed (attempt 1): {receiver.url} answered 500.")
+    assert refused.exc_info is None
+
+
 @proves("webhooks.at-least-once")
 async def test_a_delivery_survives_the_death_of_its_sender(prepared: Path, environ: dict[str, str], tmp_path: Path) -> None:
     async with receiving(None) as receiver:

@@ -25,7 +25,7 @@ from random import SystemRandom
 from msgspec import structs
 
 from fidelio.clock import Clock, now_ms
-from fidelio.errors import LedgerError, StaleLease, UsageProblem
+from fidelio.errors import FidelioError, LedgerError, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
 from fidelio.ledger.long_text import sanitize_text
@@ -214,7 +214,7 @@ class Jobs:
             _log.warning("Job %s was claimed by another worker after its lease expired; its handler was stopped.", lease.job)
             return
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop must go on
-            _log.warning("Job %s of kind %s failed (attempt %d).", lease.job, lease.kind, lease.attempt, exc_info=error)
+            _report_failure(lease, error)
             settlement = self._after_failure(lease, error)
         await self._settle(assignment, settlement)
 
@@ -258,6 +258,14 @@ class Jobs:
         except LedgerError as error:
             # Nothing is lost: the lease expires and the job is claimed again.
             _log.warning("The settlement of job %s was not stored: %s", assignment.lease.job, error)
+
+
+def _report_failure(lease: Lease, error: Exception) -> None:
+    """Log an error of ours as a line, because it may be printed at each attempt, and an unexpected one with its traceback."""
+    expected = isinstance(error, FidelioError)
+    words = " ".join((str(error) if expected else _describe_error(error)).split())
+    about = (lease.job, lease.kind, lease.attempt, words)
+    _log.warning("Job %s of kind %s failed (attempt %d): %s", *about, exc_info=None if expected else error)
 
 
 def _describe_error(error: Exception) -> str:
