@@ -78,6 +78,15 @@ class DrawnTerminal:
         assert self.process is not None
         return await asyncio.to_thread(self.process.wait, SECONDS)
 
+    def resize(self, columns: int) -> None:
+        """Change the width as a window does: lines that no longer fit are broken, and the command gets a signal."""
+        drawn = self.history[: len(self.screen.history.top) + self.screen.cursor.y]
+        self.columns, rows = columns, self.screen.lines
+        self.screen = pyte.HistoryScreen(columns, rows, history=5_000, ratio=0.5)
+        self._stream = pyte.ByteStream(self.screen)
+        self._stream.feed("".join(f"{line}\r\n" for line in drawn).encode())
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         self.press("\x03")

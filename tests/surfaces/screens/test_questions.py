@@ -107,6 +107,28 @@ async def test_a_comment_is_typed_before_the_option_is_chosen(at_terminal: AtTer
     assert await answer_of(setup.home, "r_one") == {"option": "brief", "text": "Shorter."}
 
 
+@proves("answers.in-place")
+async def test_a_terminal_that_gets_narrower_shows_one_menu(at_terminal: AtTerminal, setup: RunSetup) -> None:
+    explained = ({**OPTIONS[0], "description": "It is longer, and it says what everybody has done for the concert."}, OPTIONS[1])
+    await open_requests(setup.home, ask("r_one", options=explained))
+
+    async with at_terminal("answer", "r_one", columns=80) as terminal:
+        await terminal.until("Arrow keys")
+        above = terminal.lines[: terminal.lines.index("  ▸ 1  warm   A warm note")]
+        assert max(map(len, terminal.lines)) > 50
+        terminal.resize(50)
+        for mark in ("▸ 2  brief", "▸ s  answer later", "▸ 1  warm"):
+            terminal.press(DOWN)
+            await terminal.until(mark)
+            await terminal.until(lambda: terminal.text.endswith("t adds a comment.") or terminal.text.endswith("…"))
+            assert terminal.text.count("A brief note") == terminal.text.count("answer later") == 1
+            assert [line for line in above if len(line) <= 50] == [line for line in above if line in terminal.lines]
+        terminal.press("2")
+        assert await terminal.wait() == 0
+
+    assert await answer_of(setup.home, "r_one") == {"option": "brief"}
+
+
 @proves("answers.slower-is-told")
 async def test_whoever_is_slower_is_told_whose_answer_counts(at_terminal: AtTerminal, setup: RunSetup) -> None:
     await open_requests(setup.home, ask("r_one"))

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from math import ceil
 from typing import Any
 
 import click
@@ -22,7 +23,15 @@ from fidelio.errors import FidelioError, RequestClosed
 from fidelio.inbox import APPROVAL, AnsweredRequest, Inbox
 from fidelio.ledger.model import Request
 from fidelio.processes.caller import identify_process
-from fidelio.surfaces.cli.context import CliContext, describe_channel, output_layout, quote_name, supports_unicode, uses_color
+from fidelio.surfaces.cli.context import (
+    CliContext,
+    describe_channel,
+    output_layout,
+    quote_name,
+    supports_unicode,
+    terminal_width,
+    uses_color,
+)
 from fidelio.surfaces.cli.keyboard import BACKSPACE, CONTINUED, DOWN, ENTER, ESCAPE, UP, Keyboard, is_foreground
 from fidelio.surfaces.text import Layout, escape_line, measure, pad
 
@@ -178,16 +187,18 @@ class Prompter:
     ) -> None:
         self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
         self._submit_answer, self._detach = submit or self._answer_in_inbox, detach
-        self._layout, self._unicode, self._colored = output_layout(), supports_unicode(), uses_color()
+        self._unicode, self._colored = supports_unicode(), uses_color()
+        self._asked: tuple[Menu, Request] | None = None
         self._drawn: list[str] = []
 
     def print(self, line: str = "", indent: str = "") -> None:
         """Print a line above the menu."""
-        drawn = self._drawn
+        asked = self._asked
         self._erase()
-        for part in self._layout.wrap_line(line, indent):
+        for part in output_layout().wrap_line(line, indent):
             click.echo(part)
-        self._draw(drawn)
+        if asked:
+            self._draw(*asked)
 
     async def ask(self, request: Request, show: Callable[[], None]) -> bool:
         """Ask a request; `show` prints it. Returns whether it was answered, here or elsewhere."""
@@ -206,7 +217,7 @@ class Prompter:
         menu: Menu | Answer = open_menu(request)
         while isinstance(menu, Menu):
             self._erase()
-            self._draw(list(format_menu(menu, request, self._layout, unicode=self._unicode)))
+            self._draw(menu, request)
             key = await self._wait_for_key(closed)
             if key is None:
                 self.print(describe_closed(closed.result()))
@@ -214,7 +225,7 @@ class Prompter:
             if not menu.is_typing and self._detach(key):
                 return False
             if key == CONTINUED:
-                self._drawn = []
+                self._asked, self._drawn = None, []
             menu = menu.press(key)
         self._erase()
         if not menu.has_answer:
@@ -250,14 +261,18 @@ class Prompter:
 
     def _erase(self) -> None:
         if self._drawn:
-            click.echo(f"\r\x1b[{len(self._drawn)}A\x1b[J", nl=False, color=True)
-            self._drawn = []
+            # A terminal that was made narrower since has broken long lines, so that they take more rows.
+            width = terminal_width()
+            rows = sum(max(1, ceil(measure(line) / width)) for line in self._drawn)
+            click.echo(f"\r\x1b[{rows}A\x1b[J", nl=False, color=True)
+        self._asked, self._drawn = None, []
 
-    def _draw(self, lines: list[str]) -> None:
-        for line in lines:
+    def _draw(self, menu: Menu, request: Request) -> None:
+        # The size of a terminal can change while a question is open.
+        self._asked, self._drawn = (menu, request), list(format_menu(menu, request, output_layout(), unicode=self._unicode))
+        for line in self._drawn:
             is_marked = line.lstrip().startswith(("▸", ">"))
             click.echo(click.style(line, bold=True) if is_marked and self._colored else line)
-        self._drawn = lines
 
 
 def describe_closed(request: Request) -> str:
