@@ -9,7 +9,14 @@ import pytest
 from fidelio.engine.record import ChildSession, Record, fold_drafts
 from fidelio.engine.state import build_refusal, list_warnings
 from fidelio.engine.transition_events import draft_transition
-from fidelio.engine.triggers import collect_passed_variables, draft_child_finished, draft_child_started, find_trigger
+from fidelio.engine.triggers import (
+    build_initial_variables,
+    collect_passed_variables,
+    collect_returned_variables,
+    draft_child_finished,
+    draft_child_started,
+    find_trigger,
+)
 from fidelio.engine.variables import check_size, check_variables
 from tests.engine.builders import (
     NOW,
@@ -176,6 +183,19 @@ def test_the_variables_of_the_context_go_down_and_come_back() -> None:
     back = _after(waiting, [draft_child_finished(child, {"goal": "reached", "secret": 1})])
     assert (back.suspended_by, back.variables["goal"], back.set_by["goal"]) == ("", "reached", "child:s_1")
     assert "secret" not in back.variables
+
+
+@proves("engine.triggers")
+def test_a_value_that_the_child_was_only_given_does_not_come_back() -> None:
+    parent = made(PARENT, at("one", told(packages=["p"], goal="g")), done("a"), advance("l"))
+    own = find_trigger(PARENT, parent, "child")
+    assert own is not None
+    child = started(entered("one"), **build_initial_variables(PARENT, parent, own))
+    worked = _after(child, [told(goal="reached")])
+
+    assert child.variables == {"package": "p", "goal": "g"}
+    assert collect_returned_variables(PARENT, parent, child) == {}
+    assert collect_returned_variables(PARENT, parent, worked) == {"goal": "reached"}
 
 
 def _after(record: Record, drafts: Any) -> Record:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from fidelio.definitions.models import Activity, Step, Workflow
 
 
-# Author of variables that a checkpoint of the parent has set; no activity can have this name.
-_PARENT_ACTIVITY = ".."
+# Authors of variables in a child: its parent, or a checkpoint of the parent; no activity can have the name `..`.
+_BY_PARENT, _PARENT_ACTIVITY = "parent", ".."
+_INHERITED = (_BY_PARENT, f"{BY_ANSWER}{_PARENT_ACTIVITY}/")
 
 
 class TriggerMatch(msgspec.Struct, frozen=True):
@@ -123,7 +124,7 @@ def build_initial_variables(
     elsewhere = replace(parent, here=ActivityVisit())
     checkpoints = {name: find_settling_checkpoint(workflow, elsewhere, name, person=person) for name in variables}
     settled = {name: f"{BY_ANSWER}{_PARENT_ACTIVITY}/{checkpoint}/" for name, checkpoint in checkpoints.items() if checkpoint}
-    return {"variables": variables, "variables_by": "parent", **({"settled": settled} if settled else {})}
+    return {"variables": variables, "variables_by": _BY_PARENT, **({"settled": settled} if settled else {})}
 
 
 def collect_passed_variables(workflow: Workflow, record: Record, triggered: TriggerMatch) -> dict[str, Any]:
@@ -146,13 +147,15 @@ def collect_returned_variables(
 ) -> dict[str, Any]:
     """The variables of a child that its parent accepts; `workflow` is the parent's, None if it cannot be read.
 
+    A value that the child has only been given does not come back: the child would count as its author.
     A value that an answer has settled in the parent is changed by an answer or an action in the child, but not by a report of
     the child's agent.
     """
     ours = (BY_ANSWER, *BY_DEFINITION)
+    changed = {name: value for name, value in ended.variables.items() if not ended.set_by.get(name, "").startswith(_INHERITED)}
     return {
         name: value
-        for name, value in ended.variables.items()
+        for name, value in changed.items()
         if ended.set_by.get(name, "").startswith(ours) or not find_settling_checkpoint(workflow, parent, name, person=person)
     }
 
