@@ -13,15 +13,21 @@ from tests.surfaces.screens.conftest import AtTerminal
 from tests.surfaces.screens.terminal import ENTER, ESCAPE, UP
 
 CHAT = ("chat", "--model", "scripted:demo", "--new")
-KEYS = "Arrow keys and Enter, or a number."
+KEYS = "Arrow keys and Enter, or a number. y allows, n denies. t adds a comment."
 
 
 @proves("answers.in-place", "runtime-cli.chat")
 @pytest.mark.parametrize(
     ("keys", "printed"),
-    [(UP * 2 + ENTER, "its bytes are counted"), ("1", "its bytes are counted"), ("tNo.\r2", "I was not allowed")],
+    [
+        (UP * 2 + ENTER, "its bytes are counted"),
+        ("1", "its bytes are counted"),
+        ("y", "its bytes are counted"),
+        ("n", "I was not allowed"),
+        ("tNo.\r2", "I was not allowed"),
+    ],
 )
-async def test_a_chat_is_answered_by_arrow_keys_number_and_text(at_terminal: AtTerminal, keys: str, printed: str) -> None:
+async def test_a_chat_is_answered_by_arrow_keys_number_letter_and_text(at_terminal: AtTerminal, keys: str, printed: str) -> None:
     async with at_terminal(*CHAT, rows=60) as terminal:
         await terminal.until("\n>")
         terminal.press("Write hello.\r")

@@ -16,7 +16,8 @@ from fidelio.inbox import Inbox
 from fidelio.ledger import open_ledger
 from fidelio.ledger.model import Change, NewEvent, NewSession, OpenRequest, Request
 from fidelio.processes.table import AGENT_MARKER
-from fidelio.surfaces.cli.prompting import explain_options
+from fidelio.surfaces.cli.prompting import Answer as MenuAnswer
+from fidelio.surfaces.cli.prompting import Menu, explain_options
 from fidelio.surfaces.cli.runtime.answers import Answer as ChatAnswer
 from fidelio.surfaces.cli.runtime.answers import read_answer
 from fidelio.surfaces.text import Layout
@@ -155,6 +156,13 @@ async def test_enter_alone_never_allows_a_tool(at_terminal: AtTerminal, setup: R
         assert await terminal.wait() == 0
 
     assert await answer_of(setup.home, "r_one") == {}
+
+
+@proves("answers.in-place")
+@pytest.mark.parametrize("key", ["y", "n"])
+def test_a_letter_answers_only_where_something_is_allowed(key: str) -> None:
+    assert Menu(("allow", "deny"), at=2).press(key) == MenuAnswer({"y": "allow", "n": "deny"}[key])
+    assert Menu(("warm", "brief")).press(key) == Menu(("warm", "brief"))
 
 
 @proves("answers.agents-never")

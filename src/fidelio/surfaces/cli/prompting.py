@@ -41,6 +41,8 @@ _LONGEST_COMMENT = 2_000
 _MENU_LINES, _OTHER_LINES, _MARGIN = 12, 6, " " * 7
 # Requests that allow something: a yes must be chosen, not only confirmed.
 _PERMISSIONS = (APPROVAL, "permission")
+# Letters for the options of an approval, as in a chat without a menu.
+_LETTERS = {"y": "allow", "n": "deny"}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -74,6 +76,8 @@ class Menu(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, is_typing=True)
         if key.isascii() and key.isdigit() and 1 <= int(key) <= len(self.options):
             return Answer(self.options[int(key) - 1], self.text.strip())
+        if (option := _LETTERS.get(key)) in self.options:
+            return Answer(option, self.text.strip())
         if key == ENTER and self.at < len(self.options):
             return Answer(self.options[self.at], self.text.strip())
         return Answer() if key in (ENTER, ESCAPE, "s") else self
@@ -141,7 +145,8 @@ def format_menu(menu: Menu, request: Request, layout: Layout, *, unicode: bool) 
     yield f"  {mark if menu.at == len(menu.options) else ' '} s  answer later"
     if menu.text:
         yield "  " + layout.shorten(f"Comment: {menu.text}", layout.width - 2)
-    yield "  " + layout.shorten("Arrow keys and Enter, or a number. t adds a comment.", layout.width - 2)
+    letters = " y allows, n denies." if {*_LETTERS.values()} <= {*menu.options} else ""
+    yield "  " + layout.shorten(f"Arrow keys and Enter, or a number.{letters} t adds a comment.", layout.width - 2)
 
 
 def can_prompt() -> bool:

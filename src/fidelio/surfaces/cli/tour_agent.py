@@ -112,7 +112,7 @@ async def _allow(answers: Answers) -> None:
         print_line("? It waits for a person:", INDENT)
         for line in output_layout().quote_text(request.question, INDENT):
             click.echo(line)
-        print_line("You would answer with y in a chat, or in the inbox. Here the script allows it.", INDENT)
+        print_line("You would press y here, or answer it in the inbox. Now the script allows it.", INDENT)
         await answers.submit(request, Answer("allow"))
 
 
