@@ -45,7 +45,7 @@ def environ(environ: dict[str, str], home: Path) -> dict[str, str]:
 
 def refused(client: Client, text: str) -> CannotEdit:
     with pytest.raises(CannotEdit) as caught:
-        client.add(text, COMMAND)
+        client.add(text, {"fidelio": COMMAND})
     return caught.value
 
 
@@ -158,7 +158,7 @@ def test_a_home_that_cannot_be_filled_is_a_problem_with_a_remedy(fidelio: Fideli
     ],
 )
 def test_an_entry_is_written_in_the_manner_of_the_file(before: str, after: str) -> None:
-    assert CLAUDE.add(before, ["x"]) == after
+    assert CLAUDE.add(before, {"fidelio": ["x"]}) == after
 
 
 @proves("cli.init-as-text")
@@ -185,7 +185,7 @@ def test_whatever_the_file_holds_an_entry_is_all_that_changes(
 ) -> None:
     before = json.dumps(config, indent=indent, ensure_ascii=ascii_only).replace("\n", newline)
 
-    after = CLAUDE.add(before, COMMAND)
+    after = CLAUDE.add(before, {"fidelio": COMMAND})
 
     known = config.setdefault("mcpServers", {})
     entry = {"command": "/opt/fidelio", "args": ["mcp"]}
@@ -205,7 +205,7 @@ def test_what_is_shown_for_json_with_comments_can_be_pasted_into_that_file() -> 
     assert inside.where.startswith("inside the braces of servers")
     pasted = filled.replace("}", inside.snippet + "}", 1)
     assert without_comments(pasted)["servers"] == {"fidelio": entry}
-    assert VSCODE.add(pasted, COMMAND) == pasted
+    assert VSCODE.add(pasted, {"fidelio": COMMAND}) == pasted
 
 
 @proves("cli.init-as-text")
@@ -225,6 +225,49 @@ def test_where_the_place_in_json_is_not_certain_a_person_is_told_what_to_write(t
     assert error.where.startswith(where)
     shown = error.snippet if error.snippet.startswith("{") else f"{{{error.snippet}}}"
     assert json.loads(shown).get("mcpServers", json.loads(shown))["fidelio"]["command"] == "/opt/fidelio"
+
+
+@proves("cli.init-as-text", "cli.init-toolsets")
+@pytest.mark.parametrize("content", [b'{"mcpServers": []}', b"\xff", b"{,}", b"[]", b'// mine\n{"mcpServers": {}}'])
+def test_all_entries_that_a_file_cannot_get_are_one_text_to_write(fidelio: Fidelio, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    options = ("init", "--client", "cursor", "--sandbox", "--orchestrator")
+
+    done, listed = fidelio(*options), fidelio(*options, "--json")
+
+    (snippet,) = {edit["snippet"] for edit in json.loads(listed.stdout)["clients"]}
+    shown = json.loads(snippet if snippet.startswith("{") else f"{{{snippet}}}")
+    assert set(shown.get("mcpServers", shown)) == {"fidelio", "fidelio-sandbox", "fidelio-orchestrator"}
+    assert done.stdout.count("Write this ") == 1
+    assert file.read_bytes() == content
+
+
+@proves("cli.init-as-text", "cli.init-toolsets")
+@pytest.mark.parametrize("text", ["mcp_servers = 5\n", "= broken\n", "mcp_servers = {}\n"])
+def test_all_entries_that_a_toml_file_cannot_get_are_one_text_to_write(fidelio: Fidelio, tmp_path: Path, text: str) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / ".codex" / "config.toml").write_text(text)
+
+    done = fidelio("init", "--client", "codex", "--sandbox")
+
+    assert done.stdout.count("Write this ") == 1
+    if "5" in text:
+        assert "Write this at its end, after you have deleted the line with the key mcp_servers:" in done.stdout
+    snippet = "\n".join(line[4:] for line in done.stdout.splitlines() if line.startswith("    "))
+    filled = f"mcp_servers = {{ {snippet.strip()} }}" if "{}" in text else snippet
+    assert set(tomllib.loads(filled)["mcp_servers"]) == {"fidelio", "fidelio-sandbox"}
+
+
+@proves("cli.init-as-text")
+def test_a_person_is_told_only_the_entries_that_are_missing() -> None:
+    text = '{"mcpServers": {}, "mcpServers": {"fidelio": {}}}'
+
+    with pytest.raises(CannotEdit) as caught:
+        CLAUDE.add(text, {"fidelio": COMMAND, "other": COMMAND})
+
+    assert list(json.loads(f"{{{caught.value.snippet}}}")) == ["other"]
 
 
 @proves("cli.init-as-text")

@@ -100,6 +100,7 @@ def test_a_paragraph_that_somebody_has_changed_is_neither_replaced_nor_removed(f
     assert added.returncode == 0
     assert removed.returncode == 1
     assert "CLAUDE.md was not changed, because somebody has changed its paragraph." in removed.stdout
+    assert f"Delete this yourself if nobody needs it:\n    {BEGIN}\n    Our own words.\n" in removed.stdout
     assert removed.stderr == "fidelio: 1 of 1 files were not changed: CLAUDE.md.\n"
     assert file.read_text() == ours
 
@@ -111,6 +112,30 @@ def test_a_dry_run_shows_the_paragraph_and_writes_nothing(fidelio: Fidelio, tmp_
     assert f"+{BEGIN}" in done.stdout
     assert "Instructions: CLAUDE.md would get a paragraph about Fidelio." in done.stdout
     assert not (tmp_path / "CLAUDE.md").exists()
+
+
+@proves("cli.init-instructions")
+def test_a_file_that_has_nothing_else_is_deleted_with_the_paragraph(fidelio: Fidelio, tmp_path: Path) -> None:
+    fidelio("init", "--client", "claude", "--instructions", "AGENTS.md")
+
+    planned = fidelio("init", "--remove-instructions", "--dry-run")
+    assert (tmp_path / "AGENTS.md").read_text() == PARAGRAPH
+    removed = fidelio("init", "--remove-instructions")
+
+    assert planned.stdout.endswith("AGENTS.md would be deleted, because it had only a paragraph about Fidelio.\n")
+    assert removed.stdout == "Instructions: AGENTS.md was deleted, because it had only a paragraph about Fidelio.\n"
+    assert not (tmp_path / "AGENTS.md").exists()
+
+
+@proves("cli.init-instructions")
+def test_a_file_behind_a_link_stays_without_the_paragraph(fidelio: Fidelio, tmp_path: Path) -> None:
+    (tmp_path / "rules.md").write_text(PARAGRAPH)
+    (tmp_path / "AGENTS.md").symlink_to("rules.md")
+
+    removed = fidelio("init", "--remove-instructions")
+
+    assert removed.stdout == "Instructions: AGENTS.md no longer has a paragraph about Fidelio.\n"
+    assert (tmp_path / "rules.md").read_text() == ""
 
 
 @proves("cli.init-instructions")

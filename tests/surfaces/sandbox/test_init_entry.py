@@ -32,6 +32,7 @@ def test_every_client_gets_both_entries(fidelio: Fidelio, tmp_path: Path) -> Non
         assert "--enforce" in found["fidelio"]["args"]
     assert "Claude Code: .mcp.json has an entry for the sandbox of Fidelio." in done.stdout
     assert "use only the tools of the fidelio-sandbox server" in done.stdout
+    assert "fidelio sandbox diff` shows what it has changed." in done.stdout
 
 
 @proves("sandbox-init.entry")
@@ -63,13 +64,14 @@ def test_an_entry_that_exists_stays_and_the_other_is_added(fidelio: Fidelio, tmp
 
 
 @proves("sandbox-init.entry")
-def test_a_file_that_cannot_be_edited_gets_both_snippets(fidelio: Fidelio, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_edited_is_left_to_a_person_with_both_entries(fidelio: Fidelio, tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text("[]")
 
     done = fidelio("init", "--client", "claude", "--sandbox", FIDELIO_HOME="")
 
     assert done.returncode == 1
+    assert '"fidelio"' in done.stdout
     assert '"fidelio-sandbox"' in done.stdout
-    assert done.stdout.count("was not changed") == 2
+    assert done.stdout.count("was not changed") == 1
     assert "1 of 1 files have no entry" in done.stderr
     assert (tmp_path / ".mcp.json").read_text() == "[]"

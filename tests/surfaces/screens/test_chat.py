@@ -27,7 +27,9 @@ KEYS = "Arrow keys and Enter, or a number. y allows, n denies. t adds a comment.
         ("tNo.\r2", "I was not allowed"),
     ],
 )
-async def test_a_chat_is_answered_by_arrow_keys_number_letter_and_text(at_terminal: AtTerminal, keys: str, printed: str) -> None:
+async def test_a_chat_is_answered_by_arrow_keys_number_letter_and_text(
+    at_terminal: AtTerminal, keys: str, printed: str
+) -> None:
     async with at_terminal(*CHAT, rows=60) as terminal:
         await terminal.until("\n>")
         terminal.press("Write hello.\r")

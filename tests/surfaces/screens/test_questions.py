@@ -110,7 +110,10 @@ async def test_a_comment_is_typed_before_the_option_is_chosen(at_terminal: AtTer
 
 @proves("answers.in-place")
 async def test_a_terminal_that_gets_narrower_shows_one_menu(at_terminal: AtTerminal, setup: RunSetup) -> None:
-    explained = ({**OPTIONS[0], "description": "It is longer, and it says what everybody has done for the concert."}, OPTIONS[1])
+    explained = (
+        {**OPTIONS[0], "description": "It is longer, and it says what everybody has done for the concert."},
+        OPTIONS[1],
+    )
     await open_requests(setup.home, ask("r_one", options=explained))
 
     async with at_terminal("answer", "r_one", columns=80) as terminal:

@@ -1,4 +1,4 @@
-"""Text edits that add an entry to a JSON or TOML file without changing any other byte.
+"""Text edits that add entries to a JSON or TOML file without changing any other byte.
 
 Parsing a file and writing it again would lose what the parser does not keep: digits of large numbers, duplicate keys, line
 ends. So parsers are only used to find the insertion point and to check the result. If the insertion point is not certain, the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +23,10 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class CannotEdit(Exception):
-    """The file cannot be edited safely. The message says why; a person can write `snippet` at `where`."""
+    """The file cannot be edited safely. The message says why; a person can write `snippet` at `where`.
+
+    If `where` is empty, the snippet is what a person can delete.
+    """
 
     def __init__(self, reason: str, where: str, snippet: str) -> None:
         super().__init__(reason)
@@ -31,12 +34,15 @@ class CannotEdit(Exception):
         self.snippet = snippet
 
 
-class ConfigEntry(msgspec.Struct, frozen=True):
-    """An entry to add: the table of the file, the name of the entry in it, and its value."""
+class ConfigEntries(msgspec.Struct, frozen=True):
+    """Entries to add: the table of the file, and their values by their names in it."""
 
     table: str
-    name: str
-    value: dict[str, Any]
+    members: dict[str, dict[str, Any]]
+
+    def leave_out(self, known: Container[str]) -> ConfigEntries:
+        """The entries that the file lacks."""
+        return ConfigEntries(self.table, {name: value for name, value in self.members.items() if name not in known})
 
 
 class _Member(msgspec.Struct, frozen=True):
@@ -49,85 +55,90 @@ class _Member(msgspec.Struct, frozen=True):
     end: int
 
 
-def add_to_json(text: str, entry: ConfigEntry) -> str:
-    """Add the entry to a JSON file. Returns the text unchanged if it has such an entry. Raises `CannotEdit`."""
+def add_to_json(text: str, entries: ConfigEntries) -> str:
+    """Add the entries that a JSON file lacks. Returns the text unchanged if it has all. Raises `CannotEdit`."""
     if not text.strip():
-        return render_json_file(entry)
+        return render_json_file(entries)
     try:
         whole = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
-        return _suggest_edit(text, entry, f"it is not plain JSON ({error})")
+        return _suggest_edit(text, entries, f"it is not plain JSON ({error})")
     if not isinstance(whole, dict):
-        raise CannotEdit("it does not hold an object", "as its only content", render_json_file(entry))
-    return _add_to_object(text, entry)
+        raise CannotEdit("it does not hold an object", "as its only content", render_json_file(entries))
+    return _add_to_object(text, entries)
 
 
-def _add_to_object(text: str, entry: ConfigEntry) -> str:
-    root = _skip_space(text, 0)
-    tables = [member for member in _iter_members(text, root) if member.key == entry.table]
+def _add_to_object(text: str, entries: ConfigEntries) -> str:
+    root, name = _skip_space(text, 0), entries.table
+    tables = [member for member in _iter_members(text, root) if member.key == name]
     if not tables:
-        return _insert_member(text, root, root, entry.table, {entry.name: entry.value})
+        return _insert_members(text, root, root, {name: entries.members})
     table = tables[-1]
     if not isinstance(table.value, dict):
-        snippet = _render_members({entry.table: {entry.name: entry.value}})
-        raise CannotEdit(f"its key {entry.table} is not an object", f"in place of {entry.table}", snippet)
-    if entry.name in table.value:
+        raise CannotEdit(f"its key {name} is not an object", f"in place of {name}", _render_members({name: entries.members}))
+    missing = entries.leave_out(table.value).members
+    if not missing:
         return text
     if len(tables) > 1:
-        where = f"inside the braces of the last {entry.table}, {_WITH_COMMA}"
-        raise CannotEdit(f"it has the key {entry.table} more than once", where, _render_members({entry.name: entry.value}))
-    return _insert_member(text, table.value_start, table.start, entry.name, entry.value)
+        where = f"inside the braces of the last {name}, {_WITH_COMMA}"
+        raise CannotEdit(f"it has the key {name} more than once", where, _render_members(missing))
+    return _insert_members(text, table.value_start, table.start, missing)
 
 
-def _suggest_edit(text: str, entry: ConfigEntry, reason: str) -> str:
-    """Refuse a file that is not plain JSON, such as JSON with comments, unless it seems to have the entry already."""
-    if re.search(rf'"{re.escape(entry.name)}"\s*:', text):
+def _suggest_edit(text: str, entries: ConfigEntries, reason: str) -> str:
+    """Refuse a file that is not plain JSON, such as JSON with comments, unless it seems to have the entries already."""
+    known = [name for name in entries.members if re.search(rf'"{re.escape(name)}"\s*:', text)]
+    missing = entries.leave_out(known)
+    if not missing.members:
         return text
     if "{" not in text:
-        raise CannotEdit(reason, "as its only content", render_json_file(entry))
-    if f'"{entry.table}"' in text:
-        raise CannotEdit(
-            reason, f"inside the braces of {entry.table}, {_WITH_COMMA}", _render_members({entry.name: entry.value})
-        )
-    whole = _render_members({entry.table: {entry.name: entry.value}})
+        raise CannotEdit(reason, "as its only content", render_json_file(missing))
+    if f'"{entries.table}"' in text:
+        where = f"inside the braces of {entries.table}, {_WITH_COMMA}"
+        raise CannotEdit(reason, where, _render_members(missing.members))
+    whole = _render_members({entries.table: missing.members})
     raise CannotEdit(reason, f"inside its outermost braces, {_WITH_COMMA}", whole)
 
 
-def render_json_file(entry: ConfigEntry) -> str:
-    """A new JSON file with only this entry."""
-    return json.dumps({entry.table: {entry.name: entry.value}}, indent=_INDENT, ensure_ascii=False) + "\n"
+def render_json_file(entries: ConfigEntries) -> str:
+    """A new JSON file with only these entries."""
+    return json.dumps({entries.table: entries.members}, indent=_INDENT, ensure_ascii=False) + "\n"
 
 
-def add_to_toml(text: str, entry: ConfigEntry) -> str:
-    """Add the entry to a TOML file. Returns the text unchanged if it has such an entry. Raises `CannotEdit`."""
+def add_to_toml(text: str, entries: ConfigEntries) -> str:
+    """Add the entries that a TOML file lacks. Returns the text unchanged if it has all. Raises `CannotEdit`."""
+    name = entries.table
     try:
-        tables = tomllib.loads(text).get(entry.table, {})
+        table = tomllib.loads(text).get(name, {})
     except (ValueError, RecursionError) as error:
-        raise CannotEdit(f"it is not valid TOML ({error})", "at its end", render_toml_table(entry)) from error
-    if not isinstance(tables, dict):
-        raise CannotEdit(
-            f"its key {entry.table} is not a table", f"at its end, without {entry.table}", render_toml_table(entry)
-        )
-    if entry.name in tables:
+        raise CannotEdit(f"it is not valid TOML ({error})", "at its end", render_toml_tables(entries)) from error
+    if not isinstance(table, dict):
+        where = f"at its end, after you have deleted the line with the key {name}"
+        raise CannotEdit(f"its key {name} is not a table", where, render_toml_tables(entries))
+    missing = entries.leave_out(table)
+    if not missing.members:
         return text
     # A new table at the end needs no change of the text before it.
     gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
-    added = text + (gap + render_toml_table(entry)).replace("\n", _find_newline(text))
+    added = text + (gap + render_toml_tables(missing)).replace("\n", _find_newline(text))
     if not _is_toml(added):
-        snippet = f"{entry.name} = {{ {', '.join(_render_toml_pairs(entry))} }}\n"
-        where = f"inside the braces of {entry.table}, {_WITH_COMMA}"
-        raise CannotEdit(f"its {entry.table} is an inline table", where, snippet)
+        pairs = (f"{key} = {{ {', '.join(_render_toml_pairs(value))} }}" for key, value in missing.members.items())
+        where = f"inside the braces of {name}, {_WITH_COMMA}"
+        raise CannotEdit(f"its {name} is an inline table", where, ", ".join(pairs) + "\n")
     return added
 
 
-def render_toml_table(entry: ConfigEntry) -> str:
-    """The entry as a TOML table."""
-    return "\n".join([f"[{entry.table}.{entry.name}]", *_render_toml_pairs(entry)]) + "\n"
+def render_toml_tables(entries: ConfigEntries) -> str:
+    """The entries as TOML tables."""
+    tables = (
+        "\n".join([f"[{entries.table}.{name}]", *_render_toml_pairs(value)]) + "\n" for name, value in entries.members.items()
+    )
+    return "\n".join(tables)
 
 
-def _render_toml_pairs(entry: ConfigEntry) -> list[str]:
+def _render_toml_pairs(value: Mapping[str, Any]) -> list[str]:
     # Only strings and lists of strings, which are written the same in TOML and JSON.
-    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.value.items()]
+    return [f"{name} = {json.dumps(part, ensure_ascii=False)}" for name, part in value.items()]
 
 
 def _is_toml(text: str) -> bool:
@@ -151,8 +162,8 @@ def _iter_members(text: str, brace: int) -> Iterator[_Member]:
             start = _skip_space(text, start + 1)
 
 
-def _insert_member(text: str, brace: int, owner: int, name: str, value: Any) -> str:
-    """Append a member to the object at `brace`, on lines of its own if the other members are.
+def _insert_members(text: str, brace: int, owner: int, members: dict[str, Any]) -> str:
+    """Append members to the object at `brace`, on lines of their own if the other members are.
 
     `owner` is the offset of the key whose value the object is. Its indentation counts if the object has no members.
     """
@@ -160,12 +171,12 @@ def _insert_member(text: str, brace: int, owner: int, name: str, value: Any) -> 
     at = last.end if last else brace + 1
     indent = _find_indent(text, last.start if last else owner)
     if indent is None:
-        added = (", " if last else "") + json.dumps({name: value}, ensure_ascii=False)[1:-1]
+        added = (", " if last else "") + json.dumps(members, ensure_ascii=False)[1:-1]
     elif last:
-        added = f",\n{_render_members({name: value}, _find_indent_unit(text), indent)}"
+        added = f",\n{_render_members(members, _find_indent_unit(text), indent)}"
     else:
         closing = "" if "\n" in text[at : _skip_space(text, at)] else f"\n{indent}"
-        added = f"\n{_render_members({name: value}, _find_indent_unit(text), indent + _find_indent_unit(text))}{closing}"
+        added = f"\n{_render_members(members, _find_indent_unit(text), indent + _find_indent_unit(text))}{closing}"
     return text[:at] + added.replace("\n", _find_newline(text)) + text[at:]
 
 

@@ -28,8 +28,8 @@ def find_outside_link(directory: Path, file: str) -> str:
     return ""
 
 
-def write_inside(directory: Path, file: str, content: bytes, *, replace: bool = True) -> None:
-    """Write a file below the directory, through links that stay inside of it.
+def write_inside(directory: Path, file: str, content: bytes | None, *, replace: bool = True) -> None:
+    """Write a file below the directory, through links that stay inside of it; None deletes the file, and no link to it.
 
     The file is written under another name and renamed, so that a crash leaves the old or the new one. Without `replace`, an
     existing file is kept. Raises `OSError`.
@@ -41,7 +41,10 @@ def write_inside(directory: Path, file: str, content: bytes, *, replace: bool = 
     # Folders are made only where the way to the file has no link: a broken link is not repaired.
     is_plain = real == os.path.join(base, file)  # noqa: PTH118  # compared as text
     with _open_directory(base, folders, create=is_plain) as handle:
-        _write(handle, name, content, replace=replace)
+        if content is None:
+            os.unlink(name, dir_fd=handle)
+        else:
+            _write(handle, name, content, replace=replace)
 
 
 def _is_inside(base: str, path: str) -> bool:

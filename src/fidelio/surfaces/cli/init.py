@@ -5,7 +5,6 @@ Every client has its own file; only those of installed clients are written. An e
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import shlex
@@ -13,24 +12,24 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
 from fidelio.home import load_user_trust
-from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntry, add_to_json, add_to_toml
-from fidelio.surfaces.cli.contained_files import find_outside_link, write_inside
+from fidelio.surfaces.cli.config_files import CannotEdit, ConfigEntries, add_to_json, add_to_toml
+from fidelio.surfaces.cli.contained_files import find_outside_link
 from fidelio.surfaces.cli.context import (
     CliContext,
     escape_line,
-    escape_text,
     json_option,
     print_json,
     print_sentence,
     with_cli_context,
 )
+from fidelio.surfaces.cli.file_edits import CHANGES, Edit, State, edit_json, print_edits, report_unfinished, write_edits
 from fidelio.surfaces.cli.instructions import INSTRUCTION_FILES, add_paragraph, remove_paragraph
 from fidelio.surfaces.cli.project_home import (
     ProjectHome,
@@ -64,13 +63,14 @@ class Client(msgspec.Struct, frozen=True):
     table: str
     programs: tuple[str, ...]
     traces: tuple[str, ...]
-    insert: Callable[[str, ConfigEntry], str] = add_to_json
+    insert: Callable[[str, ConfigEntries], str] = add_to_json
     kind: str = ""
 
-    def add(self, text: str, command: Sequence[str], name: str = NAME) -> str:
-        """Add an entry for Fidelio to the text of the file. Raises `CannotEdit` if that is not safe."""
+    def add(self, text: str, entries: Mapping[str, Sequence[str]]) -> str:
+        """Add entries, which are commands, to the text of the file. Raises `CannotEdit` if that is not safe."""
         kind = {"type": self.kind} if self.kind else {}
-        return self.insert(text, ConfigEntry(self.table, name, {**kind, "command": command[0], "args": list(command[1:])}))
+        members = {name: {**kind, "command": line[0], "args": list(line[1:])} for name, line in entries.items()}
+        return self.insert(text, ConfigEntries(self.table, members))
 
     def is_used(self, project: Path) -> bool:
         """Whether the client is installed, or the project has its file already."""
@@ -86,26 +86,6 @@ CLIENTS = (
     Client("vscode", "VS Code", ".vscode/mcp.json", "servers", ("code", "codium"), (".vscode", ".vscode-server"), kind="stdio"),
     Client("gemini", "Gemini CLI", ".gemini/settings.json", "mcpServers", ("gemini",), (".gemini",)),
 )
-
-
-# Skipped: the file cannot be edited safely. Failed: the operating system refused.
-State = Literal["added", "removed", "kept", "skipped", "failed"]
-CHANGES = ("added", "removed")
-UNFINISHED = ("skipped", "failed")
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """A planned or finished change of a file: an `entry`. If it is skipped, a person can write `snippet` at `where`."""
-
-    client: str
-    file: str
-    state: State
-    entry: str = NAME
-    before: str = ""
-    after: str = ""
-    reason: str = ""
-    where: str = ""
-    snippet: str = ""
 
 
 @click.command("init")
@@ -188,14 +168,14 @@ class InitOptions(msgspec.Struct, frozen=True):
 
 def _remove_instructions(project: Path, *, dry_run: bool, as_json: bool) -> int:
     planned = [_plan_instructions(project, file, remove=True) for file in INSTRUCTION_FILES]
-    edits = _write_edits(project, [edit for edit in planned if edit.state != "kept"], dry_run=dry_run)
+    edits = write_edits(project, [edit for edit in planned if edit.state != "kept"], dry_run=dry_run)
     if as_json:
-        print_json({"project": str(project), "dry_run": dry_run, INSTRUCTIONS: [_edit_json(edit) for edit in edits]})
+        print_json({"project": str(project), "dry_run": dry_run, INSTRUCTIONS: [edit_json(edit) for edit in edits]})
     elif edits:
-        _print_edits(edits, dry_run=dry_run)
+        print_edits(edits, dry_run=dry_run)
     else:
         print_sentence(f"Neither {' nor '.join(INSTRUCTION_FILES)} has {_CONTENTS[INSTRUCTIONS]}.")
-    return _report_unfinished(edits, "were not changed")
+    return report_unfinished(edits, "were not changed")
 
 
 def _set_up(project: Path, chosen: ProjectHome, options: InitOptions, *, as_json: bool) -> int:
@@ -204,17 +184,17 @@ def _set_up(project: Path, chosen: ProjectHome, options: InitOptions, *, as_json
     texts = [_plan_instructions(project, file, remove=False) for file in options.added]
     if not options.dry_run:
         create_home(chosen)
-    edits, texts = (_write_edits(project, batch, dry_run=options.dry_run) for batch in (planned, texts))
+    edits, texts = (write_edits(project, batch, dry_run=options.dry_run) for batch in (planned, texts))
     if as_json:
         where = {"project": str(project), "home": str(chosen.home.path), "absolute": _list_own_paths(entries)}
-        lists = {"clients": [_edit_json(edit) for edit in edits], INSTRUCTIONS: [_edit_json(edit) for edit in texts]}
+        lists = {"clients": [edit_json(edit) for edit in edits], INSTRUCTIONS: [edit_json(edit) for edit in texts]}
         print_json({**where, "dry_run": options.dry_run, **lists})
     else:
-        _print_edits([*edits, *texts], dry_run=options.dry_run)
+        print_edits([*edits, *texts], dry_run=options.dry_run)
         _print_clients(project, options)
         _print_home(chosen, dry_run=options.dry_run)
         _print_hints(entries, edits, options)
-    return _report_unfinished([*edits, *texts])
+    return report_unfinished([*edits, *texts])
 
 
 def _list_entries(chosen: ProjectHome, options: InitOptions) -> dict[str, list[str]]:
@@ -255,28 +235,35 @@ def _path_without_own_environment() -> str:
 def _plan_edits(project: Path, client: Client, entries: Mapping[str, Sequence[str]]) -> list[Edit]:
     """An edit for each entry; each begins with what the previous edit leaves."""
     edits: list[Edit] = []
-    for name, command in entries.items():
+    for name in entries:
         before = next((edit.after for edit in reversed(edits) if edit.state in CHANGES), None)
-        edits.append(_plan_edit(project, client, name, command, before))
+        edits.append(_plan_edit(project, client, name, entries, before))
     return edits
 
 
-def _plan_edit(project: Path, client: Client, name: str, command: Sequence[str], before: str | None) -> Edit:
+def _plan_edit(project: Path, client: Client, name: str, entries: Mapping[str, Sequence[str]], before: str | None) -> Edit:
     """Plan an entry. `before`: the text of the file after an earlier edit; None reads the file."""
-    planned = Edit(client.name, client.file, "added", name)
+    planned = Edit(client.name, client.file, "added", client.title, _CONTENTS[name], "" if name == NAME else name)
     try:
         before = _read_config(project, client.file) if before is None else before
-        after = client.add(before, command, name)
-    except CannotEdit as error:
-        return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
     except UnicodeDecodeError as error:
-        whole = client.add("", command, name)
-        return replace(
-            planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="as its only content", snippet=whole
-        )
+        return planned.skip(f"it is not UTF-8 ({error})", "as its only content", client.add("", entries))
     except OSError as error:
         return replace(planned, state="failed", reason=f"cannot be read: {error.strerror}")
+    try:
+        after = client.add(before, {name: entries[name]})
+    except CannotEdit:
+        return _explain_refusal(planned, client, before, entries)
     return replace(planned, state="kept" if after == before else "added", before=before, after=after)
+
+
+def _explain_refusal(planned: Edit, client: Client, before: str, entries: Mapping[str, Sequence[str]]) -> Edit:
+    """Skip an entry. A person writes all entries that the file lacks at once: one after the other would replace each other."""
+    try:
+        client.add(before, entries)
+    except CannotEdit as error:
+        return planned.skip(str(error), error.where, error.snippet)
+    raise AssertionError(f"{client.file} takes all entries together, and not each.")
 
 
 def _read_config(project: Path, file: str) -> str:
@@ -293,38 +280,20 @@ def _read_config(project: Path, file: str) -> str:
 
 
 def _plan_instructions(project: Path, file: str, *, remove: bool) -> Edit:
-    planned = Edit(INSTRUCTIONS, file, "removed" if remove else "added", INSTRUCTIONS)
+    state: State = "removed" if remove else "added"
+    planned = Edit(INSTRUCTIONS, file, state, "Instructions", _CONTENTS[INSTRUCTIONS], INSTRUCTIONS)
     try:
         before = _read_config(project, file)
         after = remove_paragraph(before) if remove else add_paragraph(before)
     except CannotEdit as error:
-        return replace(planned, state="skipped", reason=str(error), where=error.where, snippet=error.snippet)
+        return planned.skip(str(error), error.where, error.snippet)
     except UnicodeDecodeError as error:
-        snippet = add_paragraph("")
-        return replace(planned, state="skipped", reason=f"it is not UTF-8 ({error})", where="at its end", snippet=snippet)
+        return planned.skip(f"it is not UTF-8 ({error})", "at its end", add_paragraph(""))
     except OSError as error:
         return replace(planned, state="failed", reason=f"cannot be read: {error.strerror}")
-    return replace(planned, state="kept" if after == before else planned.state, before=before, after=after)
-
-
-def _write_edits(project: Path, edits: Sequence[Edit], *, dry_run: bool) -> list[Edit]:
-    return [edit if dry_run or edit.state not in CHANGES else _write_edit(project, edit) for edit in edits]
-
-
-def _write_edit(project: Path, edit: Edit) -> Edit:
-    try:
-        write_inside(project, edit.file, edit.after.encode())
-    except OSError as error:
-        return replace(edit, state="failed", reason=f"cannot be written: {error.strerror}")
-    return edit
-
-
-def _print_edits(edits: Sequence[Edit], *, dry_run: bool) -> None:
-    for edit in edits if dry_run else ():
-        lines = difflib.unified_diff(edit.before.splitlines(), edit.after.splitlines(), edit.file, edit.file, lineterm="")
-        click.echo("\n".join(map(escape_text, lines))) if edit.state in CHANGES else None
-    for edit in edits:
-        click.echo(_describe_edit(edit, dry_run=dry_run))
+    # A link is somebody's way to a file, also to an empty one.
+    deletes = remove and not after and not (project / file).is_symlink()
+    return replace(planned, state="kept" if after == before else planned.state, before=before, after=after, deletes=deletes)
 
 
 def _print_clients(project: Path, options: InitOptions) -> None:
@@ -355,7 +324,8 @@ def _print_hints(entries: Mapping[str, Sequence[str]], edits: Sequence[Edit], op
         print_sentence("Start your agent here and say: use the fidelio server, list its workflows and start hello.")
     if options.sandbox:
         print_sentence(f"For the sandbox say: use only the tools of the {SANDBOX_NAME} server, and run the tests.")
-        print_sentence("Its questions wait in the inbox. `sandbox diff` shows what it has changed.")
+        program = add_home_option(find_program(), None)
+        print_sentence(f"Its questions wait in the inbox. `{program} sandbox diff` shows what it has changed.")
     offers = {
         "--sandbox": ("a sandbox with a copy of this project", options.sandbox),
         "--orchestrator": ("tools that start other agents", options.orchestrator),
@@ -363,38 +333,3 @@ def _print_hints(entries: Mapping[str, Sequence[str]], edits: Sequence[Edit], op
     }
     if wanted := [f"{option} ({purpose})" for option, (purpose, is_chosen) in offers.items() if not is_chosen]:
         print_sentence(f"More is possible: {', '.join(wanted)}.")
-
-
-def _describe_edit(edit: Edit, *, dry_run: bool) -> str:
-    titles = {INSTRUCTIONS: "Instructions", **{client.name: client.title for client in CLIENTS}}
-    title, content = titles[edit.client], _CONTENTS[edit.entry]
-    match edit.state:
-        case "added":
-            return f"{title}: {edit.file} {'would get' if dry_run else 'has'} {content}."
-        case "removed":
-            return f"{title}: {edit.file} {'would no longer have' if dry_run else 'no longer has'} {content}."
-        case "kept":
-            return f"{title}: {edit.file} has {content} already; it was not changed."
-        case "skipped":
-            snippet = "\n".join(f"    {escape_text(line)}" for line in edit.snippet.splitlines())
-            return (
-                f"{title}: {edit.file} was not changed, because {escape_line(edit.reason)}. Write this {edit.where}:\n{snippet}"
-            )
-        case "failed":
-            return f"{title}: {edit.file} {edit.reason}. Correct that, then run the command again."
-
-
-def _report_unfinished(edits: Sequence[Edit], problem: str = "have no entry for Fidelio") -> int:
-    """Print the files without an entry to standard error, and return the exit code."""
-    files = {edit.file for edit in edits}
-    unfinished = list(dict.fromkeys(edit.file for edit in edits if edit.state in UNFINISHED))
-    if unfinished:
-        count = f"{len(unfinished)} of {len(files)} files"
-        print_sentence(f"fidelio: {count} {problem}: {', '.join(unfinished)}.", err=True)
-    return 1 if unfinished else 0
-
-
-def _edit_json(edit: Edit) -> dict[str, str]:
-    entry = {} if edit.entry == NAME else {"entry": edit.entry}
-    fields = {"client": edit.client, "file": edit.file, "state": edit.state, "reason": edit.reason, **entry}
-    return {**fields, "where": edit.where, "snippet": edit.snippet} if edit.snippet else fields

@@ -42,7 +42,7 @@ def remove_paragraph(text: str) -> str:
     newline = _find_newline(text)
     if text[start:end] != PARAGRAPH.replace("\n", newline).removesuffix(newline):
         lines = text[start:end].replace("\r\n", "\n")
-        raise CannotEdit("somebody has changed its paragraph", "no longer, if nobody needs it", lines)
+        raise CannotEdit("somebody has changed its paragraph", "", lines)
     before, after = text[:start], text[end:].removeprefix(newline)
     return before.removesuffix(newline) + after if not after else before + after
 
