@@ -254,7 +254,7 @@ def test_a_new_home_is_for_git_as_that_of_init_and_names_the_home_that_it_hides(
 
     done = fidelio("new", "mine")
 
-    assert f"Earlier sessions stay in {tmp_path / 'data' / 'fidelio'}." in done.stdout.replace("\n│ ", " ")
+    assert f"Earlier sessions stay in {tmp_path / 'data' / 'fidelio'}." in done.stdout.replace("\n↳ ", " ")
     assert "!workflows/**" in (tmp_path / ".fidelio" / ".gitignore").read_text()
     assert [path.name for path in (tmp_path / ".fidelio" / "workflows").iterdir()] == ["mine"]
 

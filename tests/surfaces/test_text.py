@@ -71,11 +71,11 @@ def test_a_long_text_is_cut_and_the_rest_is_counted_outside_the_gutter(text: str
 
 @proves("cli.gutter")
 @given(texts, layouts)
-def test_a_line_with_a_foreign_name_continues_behind_the_gutter(text: str, layout: Layout) -> None:
+def test_a_line_with_a_foreign_name_continues_behind_a_sign(text: str, layout: Layout) -> None:
     first, *rest = layout.wrap_line(f"Session s_1 of {quote_name(text)} holds: 3 events", "  ")
 
     assert first.startswith("  Session s_1")
-    assert all(line.startswith(f"  {layout.gutter}") for line in rest)
+    assert all(line.startswith("  ↳ " if layout.encoding == "utf-8" else "  + ") for line in rest)
     assert all(columns(line) <= layout.width for line in [first, *rest])
 
 
@@ -119,7 +119,14 @@ def test_marks_do_not_pile_up_over_other_lines() -> None:
 def test_a_command_is_not_broken_where_it_fits() -> None:
     lines = list(Layout(40).wrap_line("It waits. Answer with `fidelio answer r_1 OPTION`, please."))
 
-    assert lines == ["It waits. Answer with", "│ `fidelio answer r_1 OPTION`, please."]
+    assert lines == ["It waits. Answer with", "↳ `fidelio answer r_1 OPTION`, please."]
+
+
+@proves("cli.gutter")
+def test_a_line_that_is_wrapped_keeps_its_columns() -> None:
+    lines = list(Layout(40).wrap_line("12:30:01   play    A step of the activity has ended, and the next begins."))
+
+    assert lines == ["12:30:01   play    A step of the", "↳ activity has ended, and the next", "↳ begins."]
 
 
 @proves("cli.json-escaped")

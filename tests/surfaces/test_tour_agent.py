@@ -115,7 +115,7 @@ def test_below_an_agent_nobody_allows_anything(fidelio: Fidelio, monkeypatch: py
     monkeypatch.setattr(tour_agent, "identify_process", lambda: WORKER)
     tour = fidelio("tour")
 
-    assert "This part is left out: An agent runs this command" in " ".join(tour.stdout.replace("│", "").split())
+    assert "This part is left out: An agent runs this command" in " ".join(tour.stdout.replace("↳", "").split())
     assert list_sessions(fidelio) == []
 
 

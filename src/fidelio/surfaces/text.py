@@ -3,7 +3,7 @@
 Such text must neither control a terminal nor look like a line of Fidelio's own. An escape sequence is only one way to do that:
 blanks that are no spaces push words to the end of a line, and a terminal that wraps a long line begins the next one without
 any mark. Therefore Fidelio wraps by itself, to the columns that a terminal shows, and every line of a quoted text begins with
-a gutter. A name inside a line of Fidelio's own is in quotes unless it is a plain identifier.
+a gutter. A long line of Fidelio's own continues behind another sign. A name inside a line of Fidelio's own is in quotes unless it is a plain identifier.
 
 Pure functions: the width and the signs of the terminal are passed in.
 """
@@ -22,6 +22,8 @@ MAX_NAME = 60
 # Columns between the cells of a table, the width below which a cell is not reduced, and the lines that a cell may have.
 _CELL_GAP, _SMALLEST_CELL, _CELL_LINES = 2, 8, 3
 GUTTER, ASCII_GUTTER = "│ ", "| "
+# Before what continues a line of Fidelio's own. It may begin with foreign text, and must not look like a line of its own.
+_CONTINUED, _ASCII_CONTINUED = "↳ ", "+ "
 # More marks on one letter reach into the lines above and below it.
 _MAX_MARKS = 4
 _MAX_MARGIN = 16
@@ -37,7 +39,7 @@ _INVISIBLE = frozenset(_FILLERS).union(*(map(chr, range(first, last + 1)) for fi
 _TO_SPACES = dict.fromkeys(map(ord, f"{_FILLERS}\u180e\u200b\u2060\ufeff"), " ")
 _PLAIN_SIGNS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:/@+-")
 # A command in backticks is not broken where it fits on a line, so that it can be copied. Compiled by its first use.
-_WORDS = r"`[^`]*`\S*|\S+"
+_WORDS = r"( *)(`[^`]*`\S*|\S+)"
 
 
 def escape_line(text: str) -> str:
@@ -86,13 +88,13 @@ class Layout(msgspec.Struct, frozen=True):
             yield from self.wrap_line(f"({hidden} more lines; --json shows all)", indent)
 
     def wrap_line(self, line: str, indent: str = "") -> Iterator[str]:
-        """Yield a line of Fidelio's own, in which foreign text is escaped. What does not fit continues behind the gutter."""
+        """Yield a line of Fidelio's own, in which foreign text is escaped. What does not fit continues behind a sign."""
         indent, line = self._limit_indent(indent), self._encode(line)
-        available = self._columns - len(indent)
+        available, sign = self._columns - len(indent), _CONTINUED if is_utf8(self.encoding) else _ASCII_CONTINUED
         margin = " " * min(len(line) - len(line.lstrip(" ")), available // 4)
-        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(self.gutter) - len(margin))
+        first, *rest = [line] if measure(line) <= available else _wrap(line, available - len(sign) - len(margin))
         yield f"{indent}{margin if rest else ''}{first}"
-        yield from (f"{indent}{self.gutter}{part}" for part in rest)
+        yield from (f"{indent}{sign}{part}" for part in rest)
 
     def shorten(self, text: str, width: int) -> str:
         """Put a text on a single line of at most `width` columns."""
@@ -207,21 +209,26 @@ def measure(text: str) -> int:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    """Split an escaped line into lines of at most `width` columns, at spaces where a word fits."""
+    """Split an escaped line into lines of at most `width` columns, at spaces where a word fits. Other spaces stay: columns."""
     lines, current = list[str](), ""
-    for word in _split_words(line, width):
-        joined = f"{current} {word}" if current else word
+    for gap, word in _split_words(line, width):
+        joined = f"{current}{gap}{word}" if current else word
         if measure(joined) <= width:
             current = joined
             continue
-        *whole, current = _break_word(word, width)
-        lines += [*([joined[: -len(word) - 1]] if joined != word else []), *whole]
+        *whole, last = _break_word(word, width)
+        lines += [*([current] if current else []), *whole]
+        current = last
     return [*lines, current]
 
 
-def _split_words(line: str, width: int) -> Iterator[str]:
+def _split_words(line: str, width: int) -> Iterator[tuple[str, str]]:
+    """The words of a line, each with the spaces before it."""
     for match in re.finditer(_WORDS, line):
-        yield from [match[0]] if measure(match[0]) <= width else match[0].split(" ")
+        gap, word = match[1], match[2]
+        first, *rest = [word] if measure(word) <= width else word.split(" ")
+        yield gap, first
+        yield from ((" ", part) for part in rest)
 
 
 def _break_word(word: str, width: int) -> Iterator[str]:

@@ -80,7 +80,7 @@ def test_the_last_session_of_the_agent_is_continued_and_new_begins_another(fidel
     other = fidelio(*DEMO, text="").stdout.split()[1]
 
     assert again.startswith(f"Session {first} continues: default, version 1, with scripted:demo.")
-    assert f"chat --session {first}` continues it." in " ".join(again.split()).replace("│ ", "")
+    assert f"chat --session {first}` continues it." in " ".join(again.split()).replace("↳ ", "")
     assert named.split()[1] == first
     assert other != first
     assert len(STARTED_WORKERS) == 4

@@ -124,7 +124,7 @@ def test_an_error_of_the_model_is_shown_and_is_the_exit_code(fidelio: RunFidelio
 
     assert done.returncode == 1
     assert "! There is no scripted model 'nothing'." in done.stdout
-    assert "The next message starts it again." in done.stdout.replace("\n│ ", " ")
+    assert "The next message starts it again." in done.stdout.replace("\n↳ ", " ")
 
 
 @proves("runtime-cli.files")
@@ -292,7 +292,7 @@ def test_an_outcome_is_defined_by_options_or_a_file_and_decided_by_a_person(fide
     assert [outcome["title"] for outcome in shown] == ["Tests pass", "The file is there"]
     assert shown[0]["criteria"][0]["check"] == {"type": "command", "command": "make test"}
     assert decided.returncode == 0, decided.stderr
-    assert "decided by person:" in fidelio("runtime", "outcome", "show", "default").stdout.replace("\n│", "")
+    assert "decided by person:" in fidelio("runtime", "outcome", "show", "default").stdout.replace("\n↳", "")
     assert fidelio("runtime", "outcome", "override", "default", "--note", "Once").returncode == 0
 
 

@@ -99,7 +99,7 @@ async def test_ctrl_c_at_the_question_of_the_demo_says_that_it_is_withdrawn(at_t
         terminal.press("d")
         terminal.interrupt()
         assert await terminal.wait() == 130
-        assert "so its session is deleted and its question withdrawn" in " ".join(terminal.text.replace("│", "").split())
+        assert "so its session is deleted and its question withdrawn" in " ".join(terminal.text.replace("↳", "").split())
         assert "Arrow keys" not in terminal.text
 
 
