@@ -171,6 +171,8 @@ def test_a_finding_points_at_the_column_in_the_file(tmp_path: Path) -> None:
 
     assert line[first.column - 1 :].startswith("= 3")
     assert first.sentence == "`steps.1.condition` cannot be read: A single = compares nothing."
+    example = first.remedy.partition("For example: `")[2].removesuffix("`.")
+    assert parse_short_condition(example)["type"] == "or"
 
 
 @proves("conditions.short-shown")

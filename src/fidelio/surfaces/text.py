@@ -1,9 +1,10 @@
 """Foreign text for people: text of agents, clients, definitions and files is escaped, wrapped and quoted.
 
-Such text must neither control a terminal nor look like a line of Fidelio's own. An escape sequence is only one way to do that:
-blanks that are no spaces push words to the end of a line, and a terminal that wraps a long line begins the next one without
-any mark. Therefore Fidelio wraps by itself, to the columns that a terminal shows, and every line of a quoted text begins with
-a gutter. A long line of Fidelio's own continues behind another sign. A name inside a line of Fidelio's own is in quotes unless it is a plain identifier.
+Such text must neither control a terminal nor look like a line of Fidelio's own. An escape sequence is only one way to do
+that: blanks that are no spaces push words to the end of a line, and a terminal that wraps a long line begins the next one
+without any mark. Therefore Fidelio wraps by itself, to the columns that a terminal shows, and every line of a quoted text
+begins with a gutter. A long line of Fidelio's own continues behind another sign. A name inside a line of Fidelio's own is in
+quotes unless it is a plain identifier.
 
 Pure functions: the width and the signs of the terminal are passed in.
 """

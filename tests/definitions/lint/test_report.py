@@ -109,6 +109,7 @@ def test_a_report_for_programs() -> None:
         "sentence": "It is wrong.",
         "remedy": "Write it anew.",
         "link": "docs/reference/lint-rules.md#schema",
+        "explained_by": "fidelio lint --explain schema",
     }
 
 
@@ -197,6 +198,10 @@ def test_sarif_has_every_finding_at_its_line_and_each_rule_once() -> None:
     }
     assert "region" not in results[1]["locations"][0]["physicalLocation"]
     assert "id: demo" in rules[1]["help"]["text"]
+    assert "```yaml\nid: demo\n```" in rules[1]["help"]["markdown"]
+    for rule in rules:
+        assert rule["help"]["text"].startswith(rule["fullDescription"]["text"])
+        assert f"`fidelio lint --explain {rule['id']}` shows more." in rule["help"]["markdown"]
 
 
 @proves("lint.newer-generation")

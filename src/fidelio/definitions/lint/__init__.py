@@ -23,6 +23,7 @@ from fidelio.definitions.lint.sarif import describe_rule, describe_severity, enc
 from fidelio.definitions.lint.subject import list_subjects
 from fidelio.definitions.reading.document import detect_format
 from fidelio.definitions.wording import describe_count
+from fidelio.errors import PROGRAM
 
 if TYPE_CHECKING:
     from fidelio.definitions.lint.examples import Example
@@ -182,7 +183,11 @@ def render_summary(findings: Iterable[Finding], *, color: bool = False) -> str:
 
 
 def encode_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    return [{**finding.as_json(), "link": link_rule(finding.rule)} for finding in findings]
+    """JSON of the findings. `explained_by` is a command that works wherever Fidelio is installed; `link` is in its repository."""
+    return [
+        {**finding.as_json(), "link": link_rule(finding.rule), "explained_by": f"{PROGRAM} lint --explain {finding.rule}"}
+        for finding in findings
+    ]
 
 
 __all__ = [

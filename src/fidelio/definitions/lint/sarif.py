@@ -58,14 +58,16 @@ def encode_sarif(
 
 def _describe_rule(rule: str, example: str) -> dict[str, Any]:
     text = describe_rule(rule)
-    # Rendered with the name of the program, because the file is read on other machines.
-    explanation = Hint(Command("lint", "--explain", rule), " explains it.").render()
-    help_text = "\n".join([explanation, *(["For example:", "", example] if example else [])])
+    # Rendered with the name of the program, because the file is read on other machines, where Fidelio may not be installed.
+    explanation = Hint(Command("lint", "--explain", rule), " shows more.").render()
+    shown = ["For example:", example.strip()] if example else []
+    help_text = "\n\n".join([text, *shown, explanation])
+    markdown = "\n\n".join([text, *shown[:1], *(f"```yaml\n{each}\n```" for each in shown[1:]), explanation])
     return {
         "id": rule,
         "shortDescription": {"text": text.partition(". ")[0].rstrip(".") + "."},
         "fullDescription": {"text": text},
-        "help": {"text": help_text},
+        "help": {"text": help_text, "markdown": markdown},
         "defaultConfiguration": {"level": describe_severity(rule)},
     }
 

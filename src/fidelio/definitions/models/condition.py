@@ -47,6 +47,7 @@ class Not(Definition):
 
 
 SHORT_CONDITION = "short_condition"
+_EXAMPLE = 'count > 3 and not done or name == "core"'
 
 
 def _parse_text(value: object) -> object:
@@ -55,7 +56,8 @@ def _parse_text(value: object) -> object:
     try:
         return parse_short_condition(value)
     except ShortConditionError as error:
-        context: dict[str, Any] = {"offset": error.offset, "sentence": error.sentence, "remedy": error.remedy}
+        remedy = f"{error.remedy} For example: `{_EXAMPLE}`."
+        context: dict[str, Any] = {"offset": error.offset, "sentence": error.sentence, "remedy": remedy}
         raise PydanticCustomError(SHORT_CONDITION, "{sentence}", context) from error
 
 

@@ -45,9 +45,10 @@ class CheckedWorkflow(WorkflowEntry, frozen=True, kw_only=True):
 
 
 class LinkedFinding(FindingView, frozen=True, kw_only=True):
-    """A finding of lint, with the address where its rule is explained."""
+    """A finding of lint, with the page of the repository and the command that explain its rule."""
 
     link: str
+    explained_by: str
 
 
 class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
