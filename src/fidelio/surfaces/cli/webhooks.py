@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from fidelio.app.asking import question_url
@@ -28,9 +30,18 @@ from fidelio.surfaces.cli.context import (
     quote_name,
     with_cli_context,
 )
+from fidelio.surfaces.cli.references import Reference
 from fidelio.surfaces.views.requests import AddedWebhook, RemovedWebhook, TestedWebhook, WebhookView, webhook_fields
 
 _MAX_URL = 200
+
+
+def _complete_webhooks(cli: CliContext, start: str) -> Iterator[CompletionItem]:
+    found = Webhooks(cli.settings.home).list()
+    return (CompletionItem(each.id, help=quote_name(each.url)) for each in found if each.id.startswith(start))
+
+
+_WEBHOOK = Reference(_complete_webhooks)
 
 
 @click.group("webhooks", cls=CommandGroup)
@@ -103,7 +114,7 @@ def list_webhooks(cli: CliContext, as_json: bool) -> None:
 
 
 @webhooks_command.command("test")
-@click.argument("webhook")
+@click.argument("webhook", type=_WEBHOOK)
 @json_option
 @with_cli_context
 async def test(cli: CliContext, webhook: str, as_json: bool) -> None:
@@ -153,7 +164,7 @@ def _delivery_json(delivery: Delivery) -> dict[str, Any]:
 
 
 @webhooks_command.command("remove")
-@click.argument("webhook")
+@click.argument("webhook", type=_WEBHOOK)
 @json_option
 @with_cli_context
 def remove(cli: CliContext, webhook: str, as_json: bool) -> None:
