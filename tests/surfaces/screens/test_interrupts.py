@@ -229,11 +229,16 @@ async def test_a_run_at_another_terminal_is_not_said_to_go_on_in_the_background(
     async with at_terminal(*command) as terminal:
         await terminal.until("I look at the strings")
         second = run_fidelio((*command, "--detach"), environ=place, directory=concert.project)
+        async with at_terminal(*command) as other:
+            refused = await other.wait()
+            shown = " ".join(other.text.split())
         terminal.interrupt()
         await terminal.wait()
 
     assert (second.returncode, "background" in second.stdout) == (1, False)
     assert "is being carried out by another process" in second.stderr
+    assert (refused, "is being carried out by another process" in shown) == (1, True)
+    assert "Ctrl-C stops the agents" not in shown
 
 
 @proves("interrupts.same-input")

@@ -92,8 +92,9 @@ def run_command(
             conductor = await application.conductor(run.show, cli.render)
             found = await conductor.find_or_start(plan, force_new=options["anew"])
             command = _background_command(cli, plan, directories, with_bundled=with_bundled)
+            # Before anything is printed: a run of another process is not stopped by Ctrl-C here.
+            conductor.require_free_run(found.session)
             if options["detach"]:
-                conductor.require_free_run(found.session)
                 run.detach(found.session, command, as_json=options["as_json"])
                 return
             display.begin(found.session, plan.workflow, goes_on=found.is_resumed)
