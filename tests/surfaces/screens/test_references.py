@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fidelio.app.asking import note_address
+from fidelio.app.webhooks.settings import Webhooks
 from fidelio.home import Home
 from fidelio.ledger import open_ledger
-from fidelio.ledger.model import Change, NewEvent
+from fidelio.ledger.model import Change, NewEvent, OpenRequest
 from tests.conductor.run_setup import RunSetup, activity, write_workflow
 from tests.support import proves
 from tests.support.command_line import run_fidelio
@@ -122,16 +125,68 @@ async def test_the_inbox_is_counted_filtered_and_listed_compactly(setup: RunSetu
     assert listed("--kind", "question") == ["r_1", "r_3", "r_5"]
     assert listed("--older-than", "1h") == []
     assert len(listed("--newer-than", "1h")) == 7
-    assert listed("--workflow", "other") == []
+    assert listed("--workflow", "hello") == []
     # Nothing of what was chosen is not the same as nothing.
-    none = fidelio(setup, place, "inbox", "--workflow", "other").stdout
+    none = fidelio(setup, place, "inbox", "--workflow", "hello").stdout
     assert none == f"Nothing like that waits for you in {setup.home}.\n`fidelio inbox` lists all that waits.\n"
     compact = fidelio(setup, place, "inbox", "--compact").stdout.splitlines()
     assert len(compact) == 8
     assert compact[1].startswith("r_0")
     assert "What about r_0?" in compact[1]
+    misspelt = fidelio(setup, place, "inbox", "--workflow", "helo")
+    assert (misspelt.returncode, misspelt.stdout) == (4, "")
+    assert "Workflow not found: helo. Did you mean hello?" in misspelt.stderr
     wrong = fidelio(setup, place, "inbox", "--older-than", "soon")
     assert (wrong.returncode, "--older-than has the invalid value" in wrong.stderr) == (2, True)
+
+
+@proves("inbox.filters")
+@pytest.mark.parametrize("columns", [60, 80])
+async def test_a_compact_inbox_has_a_line_for_each_request(setup: RunSetup, place: dict[str, str], columns: int) -> None:
+    question = f"May the agent publish it? {'It has looked at every file. ' * 8}"
+    asked = OpenRequest(
+        id="r_one",
+        kind="checkpoint",
+        key="one",
+        question=question,
+        options=(),
+        detail={"workflow": "a-workflow-with-a-long-name", "activity": "an-activity-with-a-long-name"},
+    )
+    await open_requests(setup.home, asked)
+
+    header, line = fidelio(setup, {**place, "COLUMNS": str(columns)}, "inbox", "--compact").stdout.splitlines()
+
+    assert header.split() == ["ID", "AGE", "ABOUT", "QUESTION"]
+    assert line.startswith("r_one")
+    assert "May the" in line
+    assert line.endswith("…")
+    assert len(line) <= columns
+
+
+@proves("inbox.filters")
+async def test_a_workflow_whose_files_are_gone_is_known_by_its_requests(setup: RunSetup, place: dict[str, str]) -> None:
+    asked = OpenRequest(id="r_one", kind="checkpoint", key="k", question="Which?", options=(), detail={"workflow": "gone"})
+    await open_requests(setup.home, asked)
+
+    assert fidelio(setup, place, "inbox", "--workflow", "gone", "--count").stdout == "1\n"
+
+
+@proves("references.short")
+async def test_without_a_request_the_last_one_is_not_there(setup: RunSetup, place: dict[str, str]) -> None:
+    await open_requests(setup.home)
+
+    done = fidelio(setup, place, "answer", "last", "yes")
+
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"fidelio: Nothing waits for you in {setup.home}.")
+
+
+@proves("references.completion")
+def test_the_shell_completes_webhooks(setup: RunSetup, place: dict[str, str]) -> None:
+    webhook = Webhooks(Home(setup.home).ensure()).add("http://127.0.0.1:9/hook", "a secret of the person", now=0)
+
+    assert complete(setup, place, "fidelio webhooks remove ") == [webhook.id]
+    assert complete(setup, place, "fidelio webhooks test wh_") == [webhook.id]
 
 
 @proves("inbox.notifies", "webhooks.link")

@@ -15,7 +15,7 @@ from fidelio.surfaces.cli.context import CliContext, json_option, print_json, pr
 from fidelio.surfaces.cli.inbox import load_item, print_item
 from fidelio.surfaces.cli.keyboard import Keyboard
 from fidelio.surfaces.cli.prompting import Answer, Prompter, can_prompt, submit_answer
-from fidelio.surfaces.cli.references import REQUEST, complete_option, find_request
+from fidelio.surfaces.cli.references import LAST, REQUEST, complete_option, find_request
 from fidelio.surfaces.views.requests import view_answered
 
 
@@ -109,7 +109,8 @@ async def _answer_all(cli: CliContext, application: Application, person: str, *,
 
 
 def _request_not_found(cli: CliContext, request: str) -> RequestNotFound:
+    where = describe_ledger(cli.settings)
     return RequestNotFound(
-        f"There is no request {request!r:.80} in {describe_ledger(cli.settings)}.",
+        f"Nothing waits for you in {where}." if request == LAST else f"There is no request {request!r:.80} in {where}.",
         remedy=Hint("List the requests with ", Command("inbox"), ", or name another home with --home DIR."),
     )

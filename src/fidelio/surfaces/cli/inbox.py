@@ -21,7 +21,7 @@ from fidelio.app.listing import read_accepted
 from fidelio.app.records import Records, describe_ledger
 from fidelio.clock import format_local, now_ms
 from fidelio.engine.record import BY_DEFINITION
-from fidelio.errors import SessionNotFound, UsageProblem
+from fidelio.errors import DefinitionError, SessionNotFound, UntrustedProject, UsageProblem, WorkflowNotFound
 from fidelio.inbox import APPROVAL, PROVEN, Inbox
 from fidelio.ledger.model import Request, RequestState, Session
 from fidelio.surfaces.cli.context import (
@@ -47,7 +47,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.prompting import explain_options
 from fidelio.surfaces.cli.references import SESSION, WORKFLOW, describe_next_page
 from fidelio.surfaces.event_words import format_age
-from fidelio.surfaces.text import MAX_LINES
+from fidelio.surfaces.text import MAX_LINES, measure
 from fidelio.surfaces.views.requests import (
     InboxEntry,
     RequestKind,
@@ -59,6 +59,7 @@ from fidelio.surfaces.views.requests import (
 
 KINDS = click.Choice(get_args(RequestKind))
 _HOOK_SECONDS = 30.0
+_COMPACT = ("id", "age", "about", "question")
 
 
 class InboxFilter(msgspec.Struct, frozen=True):
@@ -113,6 +114,8 @@ async def inbox_command(
     async with cli.open() as application:
         records, inbox = await application.records(), await application.inbox()
         session_id = await _resolve_session(records, session)
+        if wanted.workflow:
+            await _require_workflow(application, inbox, wanted.workflow)
         if watch:
             from fidelio.app.webhooks.sending import send_webhooks  # noqa: PLC0415  # brings the HTTP client and the runtime, 150 ms
 
@@ -150,7 +153,7 @@ def _print_list(cli: CliContext, items: Sequence[InboxItem], cursor: str | None,
         if chosen:
             print_sentence(f"`{cli.program} inbox` lists all that waits.")
     if compact and items:
-        print_table([_compact_row(item) for item in items], ["id", "age", "about", "question"], cut=["question", "about"])
+        print_table(_fit_rows([_compact_row(item) for item in items]), _COMPACT)
     for item in () if compact else items:
         print_item(item, cli.program)
     if cursor:
@@ -163,6 +166,14 @@ def _compact_row(item: InboxItem) -> dict[str, str]:
     question = f"! {item.mismatch}" if item.mismatch else request.question or describe_erased(request, item.session)
     age = format_age(max(0, now_ms() - request.opened_at) // 1000) if request.state == "open" else request.state
     return {"id": request.id, "age": age, "about": about, "question": question}
+
+
+def _fit_rows(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Shorten what rows are about, and their questions, so that each row is a line of the terminal."""
+    width = terminal_width()
+    rows = [{**row, "about": shorten(row["about"], width // 4)} for row in rows]
+    used = sum(max(len(name), *(measure(row[name]) for row in rows)) + 2 for name in _COMPACT[:-1])
+    return [{**row, "question": shorten(row["question"], max(len("question"), width - used))} for row in rows]
 
 
 class InboxWatch:
@@ -239,6 +250,17 @@ async def load_items(records: Records, inbox: Inbox, requests: Sequence[Request]
 async def _resolve_session(records: Records, session: str | None) -> str | None:
     """The id of a session. An unknown name is an error: an empty list would hide that it is misspelt."""
     return (await records.find(session)).id if session else None
+
+
+async def _require_workflow(application: Application, inbox: Inbox, workflow: str) -> None:
+    """Raise if nothing has ever waited in a workflow that does not exist: an empty list would hide that it is misspelt."""
+    try:
+        (await application.library()).entry(workflow)
+    except DefinitionError as error:
+        # A workflow that cannot be read exists, and sessions outlive the files of theirs.
+        known = not isinstance(error, WorkflowNotFound) or isinstance(error, UntrustedProject)
+        if not known and not [1 async for each in inbox.iterate(state=None) if each.detail.get("workflow") == workflow]:
+            raise
 
 
 _INDENT = "    "
