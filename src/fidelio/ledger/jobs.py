@@ -261,7 +261,7 @@ class Jobs:
 
 
 def _report_failure(lease: Lease, error: Exception) -> None:
-    """Log an error of ours as a line, because it may be printed at each attempt, and an unexpected one with its traceback."""
+    """Log an error of ours as a line, because each attempt may print it; any other error with its traceback."""
     expected = isinstance(error, FidelioError)
     words = " ".join((str(error) if expected else _describe_error(error)).split())
     about = (lease.job, lease.kind, lease.attempt, words)

@@ -183,7 +183,7 @@ def render_summary(findings: Iterable[Finding], *, color: bool = False) -> str:
 
 
 def encode_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """JSON of the findings. `explained_by` is a command that works wherever Fidelio is installed; `link` is in its repository."""
+    """JSON of the findings. `explained_by` is a command; `link` is a page of its repository."""
     return [
         {**finding.as_json(), "link": link_rule(finding.rule), "explained_by": f"{PROGRAM} lint --explain {finding.rule}"}
         for finding in findings

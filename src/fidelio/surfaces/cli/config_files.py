@@ -40,7 +40,7 @@ class ConfigEntries(msgspec.Struct, frozen=True):
     table: str
     members: dict[str, dict[str, Any]]
 
-    def leave_out(self, known: Container[str]) -> ConfigEntries:
+    def select_missing(self, known: Container[str]) -> ConfigEntries:
         """The entries that the file lacks."""
         return ConfigEntries(self.table, {name: value for name, value in self.members.items() if name not in known})
 
@@ -76,7 +76,7 @@ def _add_to_object(text: str, entries: ConfigEntries) -> str:
     table = tables[-1]
     if not isinstance(table.value, dict):
         raise CannotEdit(f"its key {name} is not an object", f"in place of {name}", _render_members({name: entries.members}))
-    missing = entries.leave_out(table.value).members
+    missing = entries.select_missing(table.value).members
     if not missing:
         return text
     if len(tables) > 1:
@@ -88,7 +88,7 @@ def _add_to_object(text: str, entries: ConfigEntries) -> str:
 def _suggest_edit(text: str, entries: ConfigEntries, reason: str) -> str:
     """Refuse a file that is not plain JSON, such as JSON with comments, unless it seems to have the entries already."""
     known = [name for name in entries.members if re.search(rf'"{re.escape(name)}"\s*:', text)]
-    missing = entries.leave_out(known)
+    missing = entries.select_missing(known)
     if not missing.members:
         return text
     if "{" not in text:
@@ -115,7 +115,7 @@ def add_to_toml(text: str, entries: ConfigEntries) -> str:
     if not isinstance(table, dict):
         where = f"at its end, after you have deleted the line with the key {name}"
         raise CannotEdit(f"its key {name} is not a table", where, render_toml_tables(entries))
-    missing = entries.leave_out(table)
+    missing = entries.select_missing(table)
     if not missing.members:
         return text
     # A new table at the end needs no change of the text before it.

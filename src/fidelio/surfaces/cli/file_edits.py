@@ -44,7 +44,7 @@ class Edit(msgspec.Struct, frozen=True):
     deletes: bool = False
 
     def skip(self, reason: str, where: str, snippet: str) -> Edit:
-        """Leave the change to a person."""
+        """The edit as a change that a person has to make."""
         return replace(self, state="skipped", reason=reason, where=where, snippet=snippet)
 
 

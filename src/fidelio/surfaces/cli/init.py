@@ -233,7 +233,7 @@ def _path_without_own_environment() -> str:
 
 
 def _plan_edits(project: Path, client: Client, entries: Mapping[str, Sequence[str]]) -> list[Edit]:
-    """An edit for each entry; each begins with what the previous edit leaves."""
+    """An edit for each entry; each begins with the text of the previous edit."""
     edits: list[Edit] = []
     for name in entries:
         before = next((edit.after for edit in reversed(edits) if edit.state in CHANGES), None)
@@ -258,7 +258,7 @@ def _plan_edit(project: Path, client: Client, name: str, entries: Mapping[str, S
 
 
 def _explain_refusal(planned: Edit, client: Client, before: str, entries: Mapping[str, Sequence[str]]) -> Edit:
-    """Skip an entry. A person writes all entries that the file lacks at once: one after the other would replace each other."""
+    """Skip an entry. A person writes all entries that the file lacks at once: each alone would replace the others."""
     try:
         client.add(before, entries)
     except CannotEdit as error:

@@ -193,17 +193,17 @@ class Prompter:
         self._cli, self._application, self._keyboard, self._person = cli, application, keyboard, person
         self._submit_answer, self._detach = submit or self._answer_in_inbox, detach
         self._unicode, self._colored = supports_unicode(), uses_color()
-        self._asked: tuple[Menu, Request] | None = None
+        self._shown: tuple[Menu, Request] | None = None
         self._drawn: list[str] = []
 
     def print(self, line: str = "", indent: str = "") -> None:
         """Print a line above the menu."""
-        asked = self._asked
+        shown = self._shown
         self._erase()
         for part in output_layout().wrap_line(line, indent):
             click.echo(part)
-        if asked:
-            self._draw(*asked)
+        if shown:
+            self._draw(*shown)
 
     async def ask(self, request: Request, show: Callable[[], None]) -> bool:
         """Ask a request; `show` prints it. Returns whether it was answered, here or elsewhere."""
@@ -230,7 +230,7 @@ class Prompter:
             if not menu.is_typing and self._detach(key):
                 return False
             if key == CONTINUED:
-                self._asked, self._drawn = None, []
+                self._shown, self._drawn = None, []
             menu = menu.press(key)
         self._erase()
         if not menu.has_answer:
@@ -270,11 +270,11 @@ class Prompter:
             width = terminal_width()
             rows = sum(max(1, ceil(measure(line) / width)) for line in self._drawn)
             click.echo(f"\r\x1b[{rows}A\x1b[J", nl=False, color=True)
-        self._asked, self._drawn = None, []
+        self._shown, self._drawn = None, []
 
     def _draw(self, menu: Menu, request: Request) -> None:
         # The size of a terminal can change while a question is open.
-        self._asked, self._drawn = (menu, request), list(format_menu(menu, request, output_layout(), unicode=self._unicode))
+        self._shown, self._drawn = (menu, request), list(format_menu(menu, request, output_layout(), unicode=self._unicode))
         for line in self._drawn:
             is_marked = line.lstrip().startswith(("▸", ">"))
             click.echo(click.style(line, bold=True) if is_marked and self._colored else line)
