@@ -168,11 +168,10 @@ class Conductor:
         """Raise if another process carries out the session now, so that none can go on with it in the background."""
         acquire_run_lock(self._home, session).release()
 
-    async def stop_workers(self, session: str, *, by: str, on_request: Callable[[], None]) -> list[AgentSession]:
-        """Stop the workers of an interrupted run, and return them. The next start of the run resumes them.
+    async def request_stop(self, session: str, *, by: str) -> list[AgentSession]:
+        """Put on record that the workers of an interrupted run are stopped, and return them. The next start resumes them.
 
-        The stop does not count as a failed try. `on_request` is called as soon as it is on record: from then on the workers
-        are stopped even if this process ends.
+        The stop does not count as a failed try. The workers are stopped even if this process ends.
         """
         workers = await self._list_workers(session)
         for worker in workers:
@@ -180,7 +179,10 @@ class Conductor:
             # First, because a worker that was stopped without it would block the next start.
             await self._ledger.append(session, NewEvent(type=RUN_INTERRUPTED, body=body, actor=by))
             await self._workers.request_stop(worker, by=by)
-        on_request()
+        return workers
+
+    async def wait_until_stopped(self, workers: Sequence[AgentSession], *, by: str) -> list[AgentSession]:
+        """Wait until workers whose stop was requested have stopped, or for the time that a stop may take."""
         return [await self._workers.stop(worker, by=by) for worker in workers]
 
     async def _list_workers(self, session: str) -> list[AgentSession]:

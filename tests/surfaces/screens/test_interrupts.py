@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ from tests.conductor.run_setup import RunSetup, activity, list_workers, write_wo
 from tests.support import proves
 from tests.support.command_line import run_fidelio
 from tests.surfaces.screens.conftest import AtTerminal
+from tests.surfaces.screens.terminal import DrawnTerminal
 
 CTRL_Z = "\x1a"
 SHELL = ("-c", "import os; os.execvp('bash', ['bash', '--norc', '-i'])")
@@ -72,6 +74,34 @@ async def test_ctrl_c_at_a_question_takes_the_menu_away_and_says_what_has_stoppe
     assert f"Stopping. Ctrl-C again does not wait for it. {worker} is stopped. The run s_" in said
     assert said.endswith("is kept: the same command goes on where it was. fidelio: Stopped.")
     assert "Arrow keys" not in said
+
+
+@proves("interrupts.stop-agents")
+@pytest.mark.parametrize("how", ["closed terminal", "SIGHUP", "SIGINT", "SIGTERM"])
+async def test_the_agents_of_a_run_are_stopped_however_often_its_command_is_ended(
+    at_terminal: AtTerminal, asking: tuple[str, ...], setup: RunSetup, place: dict[str, str], how: str
+) -> None:
+    setup.write_blueprint("robot", "workflow-worker", process=True)
+    async with at_terminal(*asking) as terminal:
+        await terminal.until("Arrow keys and Enter")
+        if how == "closed terminal":
+            # The system sends SIGHUP twice: to the session and to the group in the foreground.
+            assert await terminal.hang_up() == 129
+        else:
+            await signal_again_and_again(terminal, signal.Signals[how])
+    (worker,) = listed(setup, place)
+    run_fidelio(("agents", "wait", worker, "--timeout", "50"), environ=place, directory=setup.project)
+
+    assert listed(setup, place) == {worker: "stopped"}
+
+
+async def signal_again_and_again(terminal: DrawnTerminal, number: signal.Signals) -> None:
+    """Send the signal every few milliseconds until the command has ended, so that one arrives at every moment of its end."""
+    assert terminal.process is not None
+    ended = asyncio.create_task(terminal.wait())
+    while not ended.done():
+        terminal.process.send_signal(number)
+        await asyncio.wait({ended}, timeout=0.001)
 
 
 @proves("interrupts.at-a-question")
@@ -202,6 +232,21 @@ async def test_an_agent_is_stopped_however_its_command_is_ended(
     run_fidelio(("agents", "wait", "one", "--timeout", "50"), environ=place, directory=concert.project)
 
     assert listed(concert, place) == {"one": "stopped"}
+
+
+@proves("interrupts.stop-agents")
+async def test_an_agent_that_waits_for_a_slot_names_those_that_hold_it(
+    at_terminal: AtTerminal, concert: RunSetup, place: dict[str, str]
+) -> None:
+    place["FIDELIO_AGENTS_PER_PROJECT"] = "1"
+    run_fidelio(("agents", "start", "one", "Tune.", "-b", "tuner", "--detach"), environ=place, directory=concert.project)
+    async with at_terminal("agents", "start", "two", "Tune.", "-b", "tuner") as terminal:
+        await terminal.until("queued: one holds the only slot in this project")
+        terminal.interrupt()
+        assert await terminal.wait() == 130
+    run_fidelio(("agents", "stop", "one"), environ=place, directory=concert.project)
+
+    assert listed(concert, place) == {"one": "stopped", "two": "stopped"}
 
 
 @proves("interrupts.detach")

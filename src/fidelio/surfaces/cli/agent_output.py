@@ -64,10 +64,12 @@ def _print_text(text: str) -> None:
         click.echo("\n".join(map(escape_text, text.splitlines())))
 
 
-def describe_progress(cli: CliContext, session: AgentSession) -> str:
+def describe_progress(cli: CliContext, session: AgentSession, why: Text) -> str:
+    """What a run does now. `why`: what a run that is queued waits for."""
     if session.question:
         return f"waits for you: `{cli.program} inbox`, then `{cli.program} answer {session.question} ...`"
-    return f"{session.run.state}: {escape_line(session.run.last_activity)}" if session.run.last_activity else session.run.state
+    detail = cli.render(why) if session.run.state == "queued" else session.run.last_activity
+    return f"{session.run.state}: {escape_line(detail)}" if detail else session.run.state
 
 
 def session_row(session: AgentSession) -> dict[str, str]:

@@ -6,6 +6,7 @@ Ctrl-C stops what the command has started, because a person expects that; who wa
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import click
 
@@ -15,7 +16,7 @@ from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.agent_output import describe_progress, print_result, print_session
 from fidelio.surfaces.cli.attended import AttendedTerminal, print_last_words
-from fidelio.surfaces.cli.context import CliContext, calling_actor, escape_line, name_argument, print_line, quote_name
+from fidelio.surfaces.cli.context import CliContext, calling_actor, escape_line, finish, name_argument, print_line, quote_name
 
 _POLL_SECONDS = 1.0
 
@@ -48,6 +49,9 @@ async def follow_start(
                 watching.result()
         # The output may be closed before the signal of a closed terminal arrives.
         except (asyncio.CancelledError, OSError):
+            # First on record: from then on it is stopped, whatever becomes of this process.
+            with suppress(FidelioError):
+                await finish(_request_stop(service, session))
             await terminal.stop_asking()
             await _stop_agent(cli, service, session)
             raise
@@ -63,14 +67,16 @@ async def follow_start(
     return 0
 
 
+async def _request_stop(service: AgentService, session: AgentSession) -> None:
+    await service.request_stop(session.id, by=await calling_actor(service))
+
+
 async def _stop_agent(cli: CliContext, service: AgentService, session: AgentSession) -> None:
+    """Wait until the agent has stopped, and say so, or why it cannot be stopped."""
     name = escape_line(session.name)
     try:
-        by = await calling_actor(service)
-        await service.request_stop(session.id, by=by)
-        # Only now: from here on it is stopped, whatever becomes of this process.
         print_last_words(f"Stopping {name}. Ctrl-C again does not wait for it.")
-        stopped = await service.stop(session.id, by=by)
+        stopped = await service.stop(session.id, by=await calling_actor(service))
     except FidelioError as error:
         print_last_words(f"{name} could not be stopped: {escape_line(cli.render(error.text))}")
         return
@@ -87,7 +93,7 @@ async def _watch_run(cli: CliContext, service: AgentService, session: AgentSessi
     printed = ""
     while session.run.is_active:
         (session,) = await service.wait([session.id], mode="all", seconds=_POLL_SECONDS)
-        progress = describe_progress(cli, session)
+        progress = describe_progress(cli, session, (await service.explain_waiting([session])).get(session.id, ""))
         if progress != printed and session.run.is_active:
             printed = progress
             if session.question and terminal.is_attended:

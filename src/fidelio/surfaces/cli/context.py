@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -43,6 +44,8 @@ _STATE_COLORS = {
     **dict.fromkeys(("queued", "starting", "running", "active"), "cyan"),
     **dict.fromkeys(("succeeded", "completed"), "green"),
 }
+# A loop that has not noticed a Ctrl-C for so long is in a computation, which the next Ctrl-C ends.
+_STUCK_SECONDS = 1.0
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -220,9 +223,9 @@ class Terminated(KeyboardInterrupt):
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine. SIGTERM and SIGHUP cancel it, as Ctrl-C does, so that cleanup code runs.
+    """Run a coroutine. Ctrl-C, SIGTERM and SIGHUP cancel it, so that cleanup code runs.
 
-    They do not raise SIGINT for that: a process that a shell starts in the background ignores SIGINT.
+    SIGTERM and SIGHUP do not raise SIGINT for that: a process that a shell starts in the background ignores SIGINT.
     """
     received: list[int] = []
     try:
@@ -230,27 +233,51 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         if not received:
             raise
-        raise Terminated(received[0]) from None
+        raise (KeyboardInterrupt if received[0] == signal.SIGINT else Terminated(received[0])) from None
 
 
 async def _cancel_on_signals(work: Coroutine[Any, Any, T], received: list[int]) -> T:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
+    unanswered: list[float] = []
+
+    def deliver() -> None:
+        unanswered.clear()
+        task.cancel()
 
     def cancel(number: int, _: object) -> None:
+        # asyncio raises at every second Ctrl-C, in whatever runs, and ends the tasks that `finish` waits for.
+        if number == signal.SIGINT and unanswered and monotonic() - unanswered[0] > _STUCK_SECONDS:
+            raise KeyboardInterrupt
         received.append(number)
+        unanswered.append(monotonic())
         # A signal does not wake the loop; this call does.
-        loop.call_soon_threadsafe(task.cancel)
+        loop.call_soon_threadsafe(deliver)
 
-    # Only where the default action is set: `nohup` makes a process ignore SIGHUP.
-    replaced = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    # Not what is ignored: `nohup` makes a process ignore SIGHUP, and a shell its jobs in the background Ctrl-C.
+    replaced = {number: handler for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)}
     for number in replaced:
         signal.signal(number, cancel)
     try:
         return await work
     finally:
-        for number in replaced:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+
+
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Carry out work that no signal may cut short. The task is cancelled afterwards if one has arrived meanwhile."""
+    task, is_cancelled = asyncio.ensure_future(work), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        task.result()
+        raise asyncio.CancelledError
+    return task.result()
 
 
 def print_json(data: object) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,7 @@ from fidelio.conductor.context import ProgressEvent
 from fidelio.conductor.plan import DEFAULT_TRIES, DEFAULT_WORKER, Plan, parse_inputs
 from fidelio.errors import PROGRAM, UsageProblem
 from fidelio.inbox import require_person
+from fidelio.orchestrator.record.model import AgentSession
 from fidelio.surfaces.cli.agent_watch import describe_stop
 from fidelio.surfaces.cli.attended import AttendedTerminal, print_last_words
 from fidelio.surfaces.cli.context import (
@@ -24,6 +26,7 @@ from fidelio.surfaces.cli.context import (
     calling_actor,
     calling_session,
     complete_path,
+    finish,
     json_option,
     print_json,
     print_line,
@@ -146,13 +149,16 @@ class AttendedRun:
                 await asyncio.wait({working, detaching}, return_when=asyncio.FIRST_COMPLETED)
                 if is_ended := working.done():
                     working.result()
+                else:
+                    # Here, because Ctrl-C still stops the agents: nothing goes on in the background yet.
+                    await _cancel(working)
             # The output may be closed before the signal of a closed terminal arrives.
             except (asyncio.CancelledError, OSError):
-                await _cancel(working)
+                workers = await finish(self._request_stop(conductor, session, working))
                 await terminal.stop_asking()
                 with suppress(OSError):
                     display.end()
-                await self._stop_workers(conductor, session)
+                await self._wait_until_stopped(conductor, session, workers)
                 raise
             finally:
                 await _cancel(working, detaching)
@@ -160,13 +166,20 @@ class AttendedRun:
                     display.end()
         return not is_ended
 
-    async def _stop_workers(self, conductor: Conductor, session: str) -> None:
-        """Stop the agents of the run, and say so: a person who presses Ctrl-C does not expect them to go on."""
-        by = await calling_actor(await self._application.agents())
-        words = "Stopping. Ctrl-C again does not wait for it."
-        for worker in await conductor.stop_workers(session, by=by, on_request=lambda: print_last_words(words)):
+    async def _request_stop(self, conductor: Conductor, session: str, working: asyncio.Task[Any]) -> Sequence[AgentSession]:
+        """Put on record that the agents of the run are stopped: from then on they are, even if this process ends."""
+        await _cancel(working)
+        return await conductor.request_stop(session, by=await self._actor())
+
+    async def _wait_until_stopped(self, conductor: Conductor, session: str, workers: Sequence[AgentSession]) -> None:
+        """Say which agents have stopped: a person who presses Ctrl-C does not expect them to go on."""
+        print_last_words("Stopping. Ctrl-C again does not wait for it.")
+        for worker in await conductor.wait_until_stopped(workers, by=await self._actor()):
             print_last_words(f"{quote_name(worker.name)} {describe_stop(worker)}.")
         print_last_words(f"The run {session} is kept: the same command goes on where it was.")
+
+    async def _actor(self) -> str:
+        return await calling_actor(await self._application.agents())
 
     def detach(self, session: str, command: list[str], *, as_json: bool) -> None:
         """Continue the run in a process that outlives this command, and say how to come back."""
