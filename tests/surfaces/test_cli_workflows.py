@@ -158,6 +158,7 @@ def test_lint_reads_a_directory_as_it_is_served(fidelio: Fidelio, tmp_path: Path
 
     assert "unresolved-workflow" in {finding["rule"] for finding in alone}
     assert "unresolved-workflow" not in {finding["rule"] for finding in together}
+    assert all("--with-bundled" in finding["remedy"] for finding in alone if finding["rule"] == "unresolved-workflow")
 
 
 @proves("cli.doctor", "cli.definitions")
@@ -205,6 +206,16 @@ def test_lint_names_what_it_did_not_open(fidelio: Fidelio, tmp_path: Path) -> No
 
     assert "one/notes.txt" in fidelio("lint", str(root)).stderr
     assert json.loads(fidelio("lint", str(root), "--json").stdout)["unopened"] == ["one/notes.txt"]
+
+
+@proves("lint.unopened")
+def test_lint_names_what_it_did_not_open_on_the_search_path(fidelio: Fidelio, home: Path) -> None:
+    root = write(home / "workflows", "mine", GOOD)
+    (root / "mine" / "workflow.yaml").rename(root / "mine" / "flow.yaml")
+
+    (named,) = json.loads(fidelio("lint", "--json").stdout)["unopened"]
+    assert named.endswith("mine/flow.yaml")
+    assert "mine/flow.yaml" in fidelio("lint").stderr
 
 
 @proves("dialects.list")

@@ -260,3 +260,13 @@ def test_files_that_nothing_reads_are_named(tmp_path: Path) -> None:
 
     assert list_unopened_files(root) == ["README.md", "w/drafts/b.yaml", "w/notes.txt"]
     assert list_unopened_files(root / "w") == ["drafts/b.yaml", "notes.txt"]
+
+
+@proves("lint.unopened")
+def test_the_files_of_a_directory_without_a_manifest_are_named(tmp_path: Path) -> None:
+    lost = {"nomani/activities/01-a.yaml": activity("a"), "mywf/flow.yaml": manifest("mywf")}
+    used = {"w/workflow.yaml": manifest("w"), "w/rules.yaml": "", "one.yaml": manifest("one")}
+    root = save(tmp_path, {**lost, **used, "w/flow.yaml": ""})
+
+    assert list_unopened_files(root) == ["mywf/flow.yaml", "nomani/activities/01-a.yaml", "w/flow.yaml"]
+    assert list_unopened_files(root / "w") == ["flow.yaml"]

@@ -35,7 +35,7 @@ from fidelio.errors import (
     WorkflowNotFound,
 )
 
-_RULES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
+RULES_FILES = ("rules.toon", "rules.yaml", "rules.yml", "rules.json")
 
 ComponentFolder = Literal["activities", "skills", "resources", "templates"]
 _FORMATS: dict[ComponentFolder, frozenset[Format]] = {
@@ -100,12 +100,14 @@ class WorkflowLocation(NamedTuple):
         if not self.directory:
             return None
         names = self.files.everything(self.directory)
-        return next((self.path("", name) for name in _RULES if name in names), None)
+        return next((self.path("", name) for name in RULES_FILES if name in names), None)
 
     def find_hidden_rules(self) -> Iterator[Finding]:
         """Findings for files with global rules that are hidden by another such file."""
         if self.directory:
-            yield from report_hidden(self.directory, self.files.everything(self.directory), _RULES, "The list of global rules")
+            yield from report_hidden(
+                self.directory, self.files.everything(self.directory), RULES_FILES, "The list of global rules"
+            )
 
 
 class WorkflowLocations:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fidelio.definitions.findings import READING_RULES, Finding
 from fidelio.definitions.library import Library, Root
 from fidelio.definitions.library.identifiers import escape_name
+from fidelio.definitions.library.locations import RULES_FILES
 from fidelio.definitions.library.roots import MANIFESTS
 from fidelio.definitions.lint import checkpoints, conditions, identity, targets, transitions, variables
 from fidelio.definitions.lint.rules import RULES, Rule
@@ -59,7 +60,7 @@ def lint_directory(path: str | os.PathLike[str], *, base: tuple[Root, ...] = ())
     """The findings in a directory of workflows, or in that of a single workflow. They may use workflows of the roots `base`."""
     directory = Path(path)
     root = directory
-    if any((directory / name).is_file() for name in MANIFESTS):
+    if _has_manifest(directory):
         directory = directory.resolve()
         root = directory.parent
     library = Library((*base, Root(root, "linted")))
@@ -73,7 +74,7 @@ _COMPONENT_FOLDERS = ("activities", "skills", "resources", "guides", "templates"
 
 
 def list_unopened_files(path: str | os.PathLike[str]) -> list[str]:
-    """The files below a directory, from there on, whose directory or suffix is not that of a definition."""
+    """The files below a directory, from there on, that are not where a definition is: nothing reads them."""
     root = Path(path)
     files = sorted(file for file in root.rglob("*") if file.is_file())
     return [name for file in files if not _is_definition(name := os.path.relpath(file, root), root)]
@@ -83,10 +84,22 @@ def _is_definition(name: str, root: Path) -> bool:
     steps = Path(name).parts
     if any(step.startswith(".") for step in steps):
         return True
-    inner = steps if any((root / manifest).is_file() for manifest in MANIFESTS) else steps[1:] or steps
-    if len(inner) == 1:
+    if _has_manifest(root):
+        return _is_part(steps)
+    if len(steps) == 1:
         return detect_format(name) in ("yaml", "toon", "json")
-    return len(inner) == 2 and inner[0] in _COMPONENT_FOLDERS and detect_format(name) is not None
+    return _has_manifest(root / steps[0]) and _is_part(steps[1:])
+
+
+def _has_manifest(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in MANIFESTS)
+
+
+def _is_part(steps: tuple[str, ...]) -> bool:
+    """Whether a file is a part of the workflow in whose directory it is."""
+    if len(steps) == 1:
+        return steps[0] in (*MANIFESTS, *RULES_FILES)
+    return len(steps) == 2 and steps[0] in _COMPONENT_FOLDERS and detect_format(steps[1]) is not None
 
 
 def has_errors(findings: tuple[Finding, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -148,8 +148,7 @@ def _check(cli: CliContext, *, directory: str | None, with_bundled: bool, strict
     findings = _lint(cli, directory, with_bundled=with_bundled)
     examples = {} if as_json else load_examples(finding.rule for finding in findings)
     if as_json:
-        unopened = list_unopened_files(directory) if directory is not None else []
-        print_items(encode_findings(findings), unopened=unopened[:MAX_LISTED_UNOPENED])
+        print_items(encode_findings(findings), unopened=_find_unopened_files(cli, directory)[:MAX_LISTED_UNOPENED])
     elif as_sarif:
         print_json(encode_sarif(findings, root=current_directory(), examples=examples))
     else:
@@ -160,16 +159,23 @@ def _check(cli: CliContext, *, directory: str | None, with_bundled: bool, strict
             sanitize(findings), color=uses_color(), root=current_directory(), examples=examples, explained_by=explain
         )
         show(texts)
-        _name_unopened_files(directory)
+        _name_unopened_files(_find_unopened_files(cli, directory))
     return int(has_errors(findings) or (strict and bool(findings)))
 
 
 MAX_UNOPENED, MAX_LISTED_UNOPENED = 20, 1_000
 
 
-def _name_unopened_files(directory: str | None) -> None:
-    """Print which files in a directory lint did not open, so that a misplaced file is noticed."""
-    found = list_unopened_files(directory) if directory is not None else []
+def _find_unopened_files(cli: CliContext, directory: str | None) -> list[str]:
+    """The files that lint did not open, in the directory or on the search path; those of Fidelio itself are not checked."""
+    if directory is not None:
+        return list_unopened_files(directory)
+    roots = [root.path for root in cli.open().open_library().roots if root != bundled_root()]
+    return [relative_path(root / name) for root in roots for name in list_unopened_files(root)]
+
+
+def _name_unopened_files(found: Sequence[str]) -> None:
+    """Print which files lint did not open, so that a misplaced file is noticed."""
     if found:
         more = f" and {len(found) - MAX_UNOPENED} more" if len(found) > MAX_UNOPENED else ""
         names = ", ".join(escape_line(name) for name in found[:MAX_UNOPENED])
@@ -236,7 +242,23 @@ def _lint(cli: CliContext, directory: str | None, *, with_bundled: bool) -> tupl
             f"No workflow was found in {directory}.",
             remedy="Name a directory of workflows, each in its own directory or file, or the directory of a single workflow.",
         )
-    return lint_directory(directory, base=(bundled_root(),) if with_bundled else ())
+    base = (bundled_root(),)
+    if with_bundled:
+        return lint_directory(directory, base=base)
+    found = lint_directory(directory)
+    if not any(finding.rule.startswith(_UNRESOLVED) for finding in found):
+        return found
+    remaining = set(lint_directory(directory, base=base))
+    return tuple(finding if finding in remaining else _name_bundled(finding) for finding in found)
+
+
+_UNRESOLVED = "unresolved-"
+
+
+def _name_bundled(finding: Finding) -> Finding:
+    if not finding.rule.startswith(_UNRESOLVED):
+        return finding
+    return replace(finding, remedy="It is bundled with Fidelio: with --with-bundled it is found.")
 
 
 def _contains_workflows(directory: Path) -> bool:
