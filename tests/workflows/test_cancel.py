@@ -45,6 +45,28 @@ async def test_a_session_that_a_person_ended_takes_no_variables(settings: Settin
     assert await list_events(settings, "checkpoint.resumed", "variables.set") == []
 
 
+@proves("cancel.withdraws")
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("get_activity", {}),
+        ("get_skill", {"step_id": "listen"}),
+        ("yield_checkpoint", {"checkpoint_id": "how"}),
+        ("resume_checkpoint", {}),
+    ],
+)
+async def test_no_tool_tells_the_worker_of_a_session_that_a_person_ended_to_go_on(
+    settings: Settings, library: Path, tool: str, arguments: dict[str, str]
+) -> None:
+    async with playing(settings, library) as play:
+        token = await play.at("tune")
+        await end(settings, payload(token)["sid"])
+        refused = await play(tool, session_token=token, **arguments)
+
+    assert "A person has ended this session." in refused.text
+    assert "next_activity" not in refused.text
+
+
 @proves("cancel.person")
 @pytest.mark.parametrize("fidelity", ["advise", "enforce"])
 async def test_a_person_ends_an_unfinished_session(settings: Settings, library: Path, fidelity: Any) -> None:

@@ -19,7 +19,7 @@ from fidelio.inbox import assurance_of
 from fidelio.ledger.audit import check_request
 from fidelio.ledger.model import NewEvent
 from fidelio.workflows.checkpoint_lookup import CheckpointReference, find_by_handle, find_by_name, find_current
-from fidelio.workflows.refusals import no_activity_error, refusal_error, refuse_ended, refuse_while_waiting
+from fidelio.workflows.refusals import cancelled_error, no_activity_error, refusal_error, refuse_ended, refuse_while_waiting
 from fidelio.workflows.requests import apply_request_wording, close_with_answer, render_checkpoint, yield_request
 from fidelio.workflows.session_definition import SessionDefinition, find_activity, load_definition
 from fidelio.workflows.tokens import TokenSubject
@@ -218,7 +218,7 @@ class CheckpointService:
     async def _load_checkpoint(self, call: WorkflowCall, checkpoint_id: str) -> tuple[SessionDefinition, Checkpoint]:
         definition, record = await self._load_definition(call), call.record
         if not record.activity:
-            raise no_activity_error()
+            raise no_activity_error(record)
         checkpoint = find_current_checkpoint(definition.workflow, record, checkpoint_id)
         if checkpoint is None:
             raise _no_checkpoint(find_activity(self._unit, definition, record.activity), checkpoint_id)
@@ -234,6 +234,8 @@ def answer_refusal(refusal: Refusal, request: str) -> WorkflowRefusal:
 
 def _nothing_resolved(record: Record) -> WorkflowRefusal:
     """The error for a worker that has not stopped at a checkpoint in this visit; earlier answers do not count."""
+    if record.status == "cancelled":
+        return cancelled_error()
     return WorkflowRefusal(
         f"There is no resolved checkpoint in this visit of '{record.activity or 'the start'}'.",
         remedy="Yield one with yield_checkpoint first.",

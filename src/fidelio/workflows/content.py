@@ -229,14 +229,14 @@ def _loading_event(call: WorkflowCall, loaded: Sequence[LoadedContent], kind: st
 def _current_activity(workflow: Workflow, record: Record) -> Activity:
     activity = workflow.activity(record.activity)
     if activity is None:
-        raise no_activity_error()
+        raise no_activity_error(record)
     return activity
 
 
 def _resolve_skill(workflow: Workflow, record: Record, step_id: str | None) -> tuple[str, str | None]:
     if not record.activity:
         if step_id:
-            raise no_activity_error("A step's skill needs an activity: call next_activity first.")
+            raise no_activity_error(record, "A step's skill needs an activity: call next_activity first.")
         return _require_skill(workflow.skills.primary, f"Workflow '{workflow.id}' has no primary skill."), None
     activity = _current_activity(workflow, record)
     if step_id is None:

@@ -84,7 +84,10 @@ def allow_always(_record: Record, _action: str) -> None:
     """A gate for reads that are allowed while requests are open."""
 
 
-def no_activity_error(remedy: str = "Call next_activity first.") -> WorkflowRefusal:
+def no_activity_error(record: Record, remedy: str = "Call next_activity first.") -> WorkflowRefusal:
+    # A worker may not call next_activity, and here nobody can.
+    if record.status == "cancelled":
+        return cancelled_error()
     return WorkflowRefusal(phrases.NO_CURRENT_ACTIVITY, remedy=remedy, reason="activity.none")
 
 
