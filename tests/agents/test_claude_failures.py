@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +124,8 @@ async def test_it_says_whether_it_works_here_and_why(tmp_path: Path, monkeypatch
     monkeypatch.setattr(claude_command, "_package_directory", lambda: None)
     missing = await ClaudeExecutor({**environment, "PATH": str(tmp_path)}).availability()
 
+    written = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    assert written == []
     assert (with_key.works, with_key.version[:2]) == (True, "2.")
     assert (without.works, "not logged in" in without.why, "ANTHROPIC_API_KEY" in without.why) == (False, True, True)
     assert (missing.works, "not installed" in missing.why, "claude-agent-sdk" in missing.why) == (False, True, True)

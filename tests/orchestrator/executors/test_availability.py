@@ -18,6 +18,8 @@ from fidelio.orchestrator.executors.registry import find_working_executor
 from tests.support import proves
 
 CLAUDE = """#!/bin/sh
+place="${CLAUDE_CONFIG_DIR:-$HOME/.claude}"
+if [ -d "$place" ]; then : > "$place/seen"; else : > "$HOME/.claude.json"; fi
 case $1 in --version) echo "2.0.0 (Claude Code)" ;; *) echo '{"loggedIn": false}' ;; esac
 """
 KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY", "qwen": "OPENAI_API_KEY"}
@@ -49,6 +51,26 @@ async def test_a_key_that_only_the_blueprint_sets_is_enough(installed: Path, nam
     assert not (await executor.availability()).works
     assert not (await executor.availability({KEYS[name]: ""})).works
     assert (await executor.availability({KEYS[name]: "secret"})).works
+
+
+@proves("executors.availability")
+async def test_a_check_writes_no_files_of_claude_code_into_a_home_without_them(installed: Path) -> None:
+    await executor_of("claude", installed).availability()
+    unused = list_files(installed)
+    make_directory(installed / ".claude")
+    await executor_of("claude", installed).availability()
+
+    assert unused == []
+    # Its login is there.
+    assert list_files(installed) == [".claude", ".claude/seen"]
+
+
+def list_files(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if str(path.relative_to(home)).startswith("."))
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
 
 
 @proves("executors.availability")

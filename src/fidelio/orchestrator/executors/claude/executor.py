@@ -14,8 +14,10 @@ import asyncio
 import importlib.util
 import os
 import shutil
+import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,8 @@ def _write_private(path: Path, content: bytes) -> Path:
 
 _OPTION = "setting_sources"
 _PROBE_SECONDS = 30.0
+# The variable that names the directory of Claude Code's files.
+_DIRECTORY = "CLAUDE_CONFIG_DIR"
 # If one of these is set, the login status of the program is not checked.
 _KEYS = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -153,10 +157,11 @@ class ClaudeExecutor:
         program = find_claude(environment.get("PATH"))
         if program is None:
             return Availability(works=False, why=f"Claude Code is not installed. {HOW_TO_INSTALL}")
-        version = await self._version(program, environment)
-        if not version:
-            return Availability(works=False, why=f"{program} does not run on this machine. {HOW_TO_INSTALL}")
-        works, why = await _check_login(program, environment)
+        with _probe_environment(environment) as probing:
+            version = await self._version(program, probing)
+            if not version:
+                return Availability(works=False, why=f"{program} does not run on this machine. {HOW_TO_INSTALL}")
+            works, why = await _check_login(program, probing)
         return Availability(works=works, why=why, version=version)
 
     def problems(self, blueprint: Blueprint) -> tuple[str, ...]:
@@ -194,6 +199,19 @@ class ClaudeExecutor:
         if not self._versions.get(program):
             self._versions[program] = (await _capture_output(environment, program, "--version")).partition(" ")[0]
         return self._versions[program]
+
+
+@contextmanager
+def _probe_environment(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """The environment of a check. Claude Code writes its files at every call, and a check must not leave them to a person
+    who does not use it: `fidelio init` would take them for a sign that they do.
+    """
+    home = Path(environment.get("HOME") or os.devnull)
+    if _DIRECTORY in environment or any(os.path.lexists(home / name) for name in (".claude", ".claude.json")):
+        yield environment
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        yield {**environment, _DIRECTORY: directory}
 
 
 async def _check_login(program: str, environment: Mapping[str, str]) -> tuple[bool, str]:
