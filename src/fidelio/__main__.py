@@ -13,7 +13,7 @@ def main() -> int:
         from fidelio.surfaces.commands import drop_trust_of_agents  # noqa: PLC0415  # only where the variable is set
 
         drop_trust_of_agents()
-    if sys.argv[1:2] == ["mcp"] and not {"-h", "--help"} & set(sys.argv):
+    if sys.argv[1:2] == ["mcp"] and not {"-h", "--help", "--json"} & set(sys.argv):
         # Modules and definitions stay in memory. Not traversing them again and again takes a tenth off the first session.
         gc.set_threshold(100_000, 20, 50)
         from fidelio.surfaces.mcp.server import run  # noqa: PLC0415  # this branch avoids the imports of the other

@@ -67,10 +67,31 @@ async def test_a_new_run_can_be_forced(setup: RunSetup) -> None:
         await until(first, "waiting")
         first.send_signal(signal.SIGTERM)
         _, said = await first.communicate()
-        assert (first.returncode, b"the same command goes on" in said) == (143, True)
+        assert (first.returncode, json.loads(said)["error"]["exit_code"]) == (143, 143)
         second = await run_hello(setup, "--new")
         anew = await until(second, "begun")
         os.killpg(second.pid, signal.SIGKILL)
         await second.wait()
         assert anew["session"] != begun["session"]
         assert not anew["goes_on"]
+
+
+@proves("cli.json-errors", "cli.signals")
+async def test_an_agent_that_is_stopped_with_its_command_leaves_only_the_error(setup: RunSetup) -> None:
+    turn = [{"say": "I wait."}, {"pause": {"until": str(setup.root / "gate"), "seconds": 50}}]
+    setup.write_blueprint("sleeper", {"turns": [turn]})
+    pipe, environ = asyncio.subprocess.PIPE, {**os.environ, "FIDELIO_HOME": str(setup.home)}
+    command = ("-m", "fidelio", "agents", "start", "one", "Wait.", "-b", "sleeper", "--json")
+    async with asyncio.timeout(SECONDS), setup.app() as app:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable, *command, cwd=setup.project, env=environ, stdout=pipe, stderr=pipe
+        )
+        async for event in (await app.records()).follow():
+            if event.type == "agent.said":
+                break
+        started.send_signal(signal.SIGTERM)
+        printed, said = await started.communicate()
+        (worker,) = await list_workers(app, "one")
+
+    assert (started.returncode, printed, worker.run.state) == (143, b"", "stopped")
+    assert json.loads(said)["error"]["exit_code"] == 143

@@ -151,3 +151,11 @@ def test_a_damaged_ledger_and_open_keys_are_problems_with_a_remedy(fidelio: Fide
     assert done.returncode == 1
     assert "chmod 600" in done.stdout
     assert "Fidelio cannot work until the problems above are solved." in done.stdout
+
+
+@proves("cli.json-errors")
+def test_an_option_that_the_server_of_agents_has_not_is_refused_in_json(fidelio: Fidelio) -> None:
+    refused = fidelio("mcp", "--json")
+
+    assert refused.stdout == ""
+    assert "--json" in json.loads(refused.stderr)["error"]["message"]

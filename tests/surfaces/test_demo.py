@@ -298,3 +298,15 @@ async def call(client: Client, token: str, tool: str, **arguments: Any) -> tuple
     assert isinstance(result, CallToolResult)
     assert isinstance(result.content[0], TextContent)
     return (result.meta or {}).get("session_token", token), result.content[0].text
+
+
+@proves("cli.demo-stopped", "cli.json")
+async def test_a_demo_that_is_stopped_prints_nothing_but_json(environ: dict[str, str]) -> None:
+    async with started(environ, "demo", "--json") as (process, output):
+        await line_with(output, "waiting")
+        process.send_signal(signal.SIGTERM)
+        rest, said = await process.communicate()
+
+    assert json.loads(rest.splitlines()[-1])["kind"] == "stopped"
+    assert all(json.loads(line)["kind"] for line in rest.splitlines())
+    assert json.loads(said)["error"]["exit_code"] == 143

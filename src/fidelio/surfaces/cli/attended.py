@@ -14,7 +14,7 @@ from typing import Self
 from fidelio.app.application import Application
 from fidelio.errors import RequestNotFound, SessionNotFound
 from fidelio.inbox import require_person
-from fidelio.surfaces.cli.context import CliContext, print_line
+from fidelio.surfaces.cli.context import CliContext, print_line, wants_json_reply
 from fidelio.surfaces.cli.inbox import load_item, print_item
 from fidelio.surfaces.cli.keyboard import Keyboard
 from fidelio.surfaces.cli.prompting import Prompter, can_prompt
@@ -23,7 +23,12 @@ DETACH_KEY = "d"
 
 
 def print_last_words(line: str) -> None:
-    """Print a line on standard error if it is not closed: closing the terminal must not keep agents alive."""
+    """Print a line on standard error if it is not closed: closing the terminal must not keep agents alive.
+
+    Nothing with --json: a program reads the error there.
+    """
+    if wants_json_reply():
+        return
     with suppress(OSError):
         print_line(line, err=True)
 
@@ -97,7 +102,7 @@ class AttendedTerminal:
         """Print a line, above a menu that is open."""
         if self._prompter is not None:
             self._prompter.print(line, indent)
-        else:
+        elif not wants_json_reply():
             print_line(line, indent, err=err)
 
     async def _serve(self, keyboard: Keyboard, prompter: Prompter) -> None:

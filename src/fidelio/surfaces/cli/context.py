@@ -168,14 +168,15 @@ class CommandGroup(click.Group):
             formatter.write_dl(rows)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-
-def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> None:
-    ctx.meta[_JSON_REPLY] = as_json
-
-
 _JSON_REPLY = "fidelio.json"
+
+
+def _note_json(ctx: click.Context, _: click.Parameter, as_json: bool) -> bool:
+    ctx.meta[_JSON_REPLY] = as_json
+    return as_json
+
+
+json_option = click.option("--json", "as_json", is_flag=True, callback=_note_json, help="Print JSON instead of text.")
 # For commands that do something and reply with a sentence: `print_reply` prints it, or its facts.
 json_reply_option = click.option(
     "--json", is_flag=True, expose_value=False, callback=_note_json, help="Print JSON instead of text."
@@ -183,7 +184,7 @@ json_reply_option = click.option(
 
 
 def wants_json_reply() -> bool:
-    """Whether the command that runs has `json_reply_option`, and it was passed."""
+    """Whether the command that runs has the option --json, and it was passed."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON_REPLY))
 

@@ -284,6 +284,9 @@ async def run_demo(
                 await asyncio.gather(display, return_exceptions=True)
                 await terminal.stop_asking()
                 await _delete_unfinished(records, session, f"agent:{AGENT}")
+    if not is_finished and wants_json_reply():
+        click.echo(json_text({"kind": "ended", "session": session}))
+        return
     if not is_finished:
         print_sentence("Somebody has ended the session of the demo, so its agent has stopped.")
         return
@@ -330,6 +333,9 @@ async def _delete_unfinished(records: Records, session: str, actor: str) -> None
     await records.erase([session], actor=actor, reason="The demo was stopped before its end.")
     with suppress(OSError):
         # Standard output may be closed; a closed pipe may be the reason why the demo stops.
+        if wants_json_reply():
+            click.echo(json_text({"kind": "stopped", "session": session}))
+            return
         click.echo()
         print_sentence("The demo was stopped before its end, so its session is deleted and its question withdrawn.")
 
