@@ -134,7 +134,8 @@ class Conductor:
             if session is None:
                 return ConductedRun(await self.start(plan), is_resumed=False)
             record = await self._context.load_record(session)
-            await update_plan(self._ledger, session, plan, record.variables)
+            workflow = await self._context.find_workflow(session, record)
+            await update_plan(self._ledger, session, plan, workflow, record)
             return ConductedRun(session, is_resumed=True)
         finally:
             lock.release()

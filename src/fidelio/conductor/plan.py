@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from fidelio.conductor.segments import list_triggers
 from fidelio.definitions.models import Workflow
 from fidelio.engine import phrases
+from fidelio.engine.record import Record
+from fidelio.engine.scope import collect_values
 from fidelio.engine.variables import check_variables, find_missing_required
 from fidelio.errors import Command, ConductorFailure, Hint, SessionNotFound, UsageProblem
 from fidelio.home import Home
@@ -141,14 +143,17 @@ async def save_plan(ledger: Ledger, session: str, plan: Plan) -> None:
     await ledger.commit(Change(session=session, events=(event,), documents=(newest,)))
 
 
-async def update_plan(ledger: Ledger, session: str, requested: Plan, variables: Mapping[str, Any]) -> None:
+async def update_plan(ledger: Ledger, session: str, requested: Plan, workflow: Workflow, record: Record) -> None:
     """Apply the options of a later start to a run. Options left at their default keep the stored value; the caller changes."""
     stored = await load_plan(ledger, session)
     if stored is None:
         return
-    known = {**variables, **stored.inputs}
+    # The inputs of a run that has not entered its first activity are not in its record yet.
+    known = {**collect_values(workflow, record), **stored.inputs, **record.variables}
     for name, value in requested.inputs.items():
-        if name not in known or value != known[name]:
+        # The same command goes on, also if an answer has changed the value since.
+        is_repeated = name in stored.inputs and value == stored.inputs[name]
+        if not is_repeated and (name not in known or value != known[name]):
             has = f"{name} has the value {_encode_value(known[name])}" if name in known else f"{name} has no value"
             raise UsageProblem(
                 f"{requested.workflow} has started already, and inputs can only be given at its start. In this run {has}.",
