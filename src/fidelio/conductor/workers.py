@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fidelio.engine.record import Record
 from fidelio.errors import AgentBusy, AgentSessionExists, AgentSessionNotFound
-from fidelio.orchestrator.record.model import ACTIVE_STATES, StartAgent, Usage
+from fidelio.orchestrator.record.model import StartAgent, Usage
 from fidelio.orchestrator.record.rules import MAX_NAME_LENGTH
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from fidelio.orchestrator.service.service import AgentService
 
 SERVER_NAME = "fidelio"
-# Agents of a project that are active at once; admission allows far fewer.
-_MOST_ACTIVE = 200
+_PAGE = 200
 
 
 class Workers:
@@ -97,10 +96,14 @@ class Workers:
     async def list_active(self, session: str, project: str) -> list[AgentSession]:
         """The workers of a workflow session whose runs have not ended."""
         found: list[AgentSession] = []
-        for state in sorted(ACTIVE_STATES):
-            page = await self._agents.list(project, status=state, limit=_MOST_ACTIVE)
+        cursor: str | None = None
+        while True:
+            # All active states at once: a worker that goes from one to another during this would be missed, or found twice.
+            page = await self._agents.list(project, status="running", cursor=cursor, limit=_PAGE)
             found += [worker for worker in page.items if worker.name.startswith(f"{session}-")]
-        return found
+            cursor = page.next
+            if cursor is None:
+                return found
 
     async def result(self, worker: AgentSession) -> RunResult:
         return await self._agents.result(worker.id)
