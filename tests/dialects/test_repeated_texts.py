@@ -79,6 +79,21 @@ async def test_what_was_given_before_is_named_by_its_digest(settings: Settings, 
             assert again.text.replace(again.token, "") == first.text.replace(first.token, "")
 
 
+@proves("sessions.read")
+@both_dialects
+async def test_front_matter_that_is_not_yaml_is_said_where_the_agent_reads(
+    settings: Settings, library: Path, dialect: str
+) -> None:
+    (library / "score" / "resources" / "09-odd.md").write_text("---\nid: [odd\n---\nThe A is at 415 Hz.\n")
+    argument = "resource_id" if dialect == "sessions" else "resource_index"
+    async with serving(settings, library, dialect) as protocol:
+        play = connect(protocol)
+        reply = await play("get_resource", session_token=await play.at("play"), **{argument: "9"})
+
+    assert re.search('^warning: |"warning": ?"', reply.text, re.MULTILINE), reply.text
+    assert "The front matter is not used, and the page is served with it" in reply.text
+
+
 @proves("dialects.sent-once")
 @both_dialects
 async def test_another_agent_session_or_connection_gets_the_whole_text(settings: Settings, library: Path, dialect: str) -> None:

@@ -69,12 +69,13 @@ class ResourceReference(msgspec.Struct, frozen=True):
 
 
 class ResourceText(msgspec.Struct, frozen=True):
-    """The text of a resource, without its front matter."""
+    """The text of a resource, without its front matter. `problem`: why the front matter is in the text."""
 
     reference: str
     id: str | None
     version: str | None
     content: str
+    problem: str = ""
 
 
 class ContentService:
@@ -152,7 +153,8 @@ class ContentService:
             wanted = ContentReference(kind, reference, call.record.skill_owner or None)
             found = await load_content(self._unit, call.record, definition, wanted)
             resource, owner = found.loaded.definition, found.loaded.owner
-            text = ResourceText(reference, resource.id, resource.version, resource.content.strip())
+            problem = " ".join(finding.sentence for finding in found.loaded.source.document.warnings)
+            text = ResourceText(reference, resource.id, resource.version, resource.content.strip(), problem)
             # A reference without a workflow that resolves to another workflow was resolved through the skill loaded last.
             is_through_skill = "/" not in reference and call.record.workflow != owner == call.record.skill_owner
             problems = check_skill(definition.workflow, call.record) if is_through_skill else []

@@ -245,7 +245,8 @@ class GatesDialect(Dialect):
         found = outcome.result
         digest = find_repeated(context, outcome, arguments, f"resource {found.reference}", found.content)
         content = repeated_json(digest) if digest else {"content": found.content}
-        resource = {"index": found.reference, "id": found.id, "version": found.version, **content}
+        problem = {"warning": found.problem} if found.problem else {}
+        resource = {"index": found.reference, "id": found.id, "version": found.version, **problem, **content}
         return render_document(context, {"resource": resource, "session_token": outcome.text_token}, outcome)
 
     async def get_trace(self, arguments: GetTrace, context: CallContext) -> Done:

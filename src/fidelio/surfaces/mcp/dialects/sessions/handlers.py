@@ -304,7 +304,7 @@ class SessionsDialect(Dialect):
         service = await self.app.workflows()
         outcome = await service.reads.resource(arguments.session_token, arguments.resource_id)
         found = outcome.result
-        header = {"resource_id": found.reference, "id": found.id, "version": found.version}
+        header = {"resource_id": found.reference, "id": found.id, "version": found.version, "warning": found.problem}
         digest = find_repeated(context, outcome, arguments, f"resource {found.reference}", found.content)
         header_lines = [f"{key}: {value}" for key, value in {**header, "digest": digest}.items() if value]
         return render_document(context, add_header(outcome, UNCHANGED if digest else found.content, *header_lines), outcome)
