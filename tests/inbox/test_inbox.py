@@ -46,6 +46,23 @@ async def test_what_was_asked_first_is_listed_first(ledger: Ledger) -> None:
     assert [request.id for request in waiting.items] == [first, second]
 
 
+@proves("inbox.person")
+async def test_who_is_slower_is_told_the_answer_and_whose_it_is(ledger: Ledger) -> None:
+    request, inbox = await ask(ledger), Inbox(ledger)
+    await inbox.answer(request, "yes", by="person:a", channel="cli")
+
+    with pytest.raises(RequestClosed, match="is answered already, with yes by person:a"):
+        await inbox.answer(request, "no", by="person:b", channel="cli")
+
+
+@proves("inbox.person")
+async def test_a_text_alone_is_no_answer_where_there_are_options(ledger: Ledger) -> None:
+    request = await ask(ledger)
+
+    with pytest.raises(UsageProblem, match="needs an option, and a text alone is none"):
+        await Inbox(ledger).answer(request, "", text="hi", by="person:a", channel="cli")
+
+
 @proves("inbox.person", "workflows.record")
 async def test_an_answer_is_an_event_with_its_author_channel_effect_and_delay(ledger: Ledger) -> None:
     request = await ask(ledger)

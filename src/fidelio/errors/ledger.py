@@ -56,13 +56,13 @@ class RequestExists(LedgerError):
 
 
 class RequestClosed(LedgerError):
-    """The request is no longer open. `state` says why."""
+    """The request is no longer open. `state` says why, and `answer` which answer it has and from whom."""
 
     code = "ledger.request-closed"
 
-    def __init__(self, request: str, state: str) -> None:
+    def __init__(self, request: str, state: str, answer: str = "") -> None:
         super().__init__(
-            f"Request {request} is {state} already.",
+            f"Request {request} is {state} already{f', {answer}' if answer else ''}.",
             remedy=Hint("See what was answered with ", Command("inbox", "--all"), "."),
         )
         self.request, self.state = request, state

@@ -129,7 +129,7 @@ class Inbox:
         """Check an answer like `answer`, for a caller that commits it with other changes. Raises what `answer` would raise."""
         found = await self._ledger.request(request)
         if found.state != "open":
-            raise RequestClosed(found.id, found.state)
+            raise _closed_error(found)
         return await self._prepare(found, _AnswerDraft(option, text, by, channel, assurance_of(channel)))
 
     async def wait_until_closed(self, request: str) -> Request:
@@ -243,7 +243,8 @@ def _find_option(request: Request, option: str) -> dict[str, Any]:
     found = next((known for known in request.options if known["id"] == option), None)
     if found is None:
         known = ", ".join(known["id"] for known in request.options)
-        raise UsageProblem(f"Request {request.id} has no option {option!r}.", remedy=f"The options are: {known}.")
+        problem = f"has no option {option!r}" if option else "needs an option, and a text alone is none"
+        raise UsageProblem(f"Request {request.id} {problem}.", remedy=f"The options are: {known}.")
     return found
 
 
@@ -252,7 +253,15 @@ def _confirm_repeated(request: Request, option: str, text: str) -> AnsweredReque
     is_same = recorded.get("option") == option and _is_same_text(option, text, recorded.get("text", ""))
     if request.state == "answered" and is_same:
         return AnsweredRequest(request, repeated=True)
-    raise RequestClosed(request.id, request.state)
+    raise _closed_error(request)
+
+
+def _closed_error(request: Request) -> RequestClosed:
+    """The error for an answer that is too late. It says which answer counts."""
+    if request.state != "answered":
+        return RequestClosed(request.id, request.state)
+    option = request.answer.get("option")
+    return RequestClosed(request.id, request.state, f"with {option or 'a text'} by {request.answered_by}")
 
 
 def _is_same_text(option: str, text: str, recorded: str) -> bool:
