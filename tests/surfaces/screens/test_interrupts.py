@@ -327,6 +327,8 @@ async def test_deleting_an_agent_asks_first(at_terminal: AtTerminal, concert: Ru
     code, printed = run("delete", "one")
     assert (code, "Pass --yes" in printed) == (2, True)
     assert listed(concert, place) == {"one": "succeeded"}
+    code, printed = run("delete", "nope")
+    assert (code, "for good" in printed, "nope" in printed) == (4, False, True)
     code, printed = run("delete", "on", "--yes", "--json")
     assert (code, json.loads(printed)["deleted"]) == (0, 1)
     assert listed(concert, place) == {}

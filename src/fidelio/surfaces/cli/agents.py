@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -273,21 +274,30 @@ def delete(cli: CliContext, names: tuple[str, ...], everything: bool, yes: bool,
     """Stop the sessions NAMES and delete them for good, after a question. Their names can be used again."""
     if bool(names) == everything:
         raise UsageProblem("delete needs session names or --all, and not both.", remedy="Name sessions, or pass --all.")
+    directory = _resolve_project(project)
+    # Before the question: a name that does not exist is an error, and a beginning stands for the whole name.
+    found = run_async(_find_all(cli, names, directory))
     if not yes:
-        what = f"all agent sessions{' of ' + project if project else ''}" if everything else ", ".join(map(quote_name, names))
-        confirm_deletion(f"Delete {what} for good?")
-    run_async(_delete(cli, names, _resolve_project(project), as_json=as_json))
+        names_found = ", ".join(quote_name(session.name) for session in found)
+        everywhere = f"all agent sessions{' of ' + project if project else ''}"
+        confirm_deletion(f"Delete {everywhere if everything else names_found} for good?")
+    run_async(_delete(cli, found, directory, as_json=as_json))
 
 
-async def _delete(cli: CliContext, names: tuple[str, ...], project: str | None, *, as_json: bool) -> None:
+async def _find_all(cli: CliContext, names: Sequence[str], project: str | None) -> list[AgentSession]:
+    async with cli.agents() as service:
+        return [await find_agent(service, name, project) for name in names]
+
+
+async def _delete(cli: CliContext, found: Sequence[AgentSession], project: str | None, *, as_json: bool) -> None:
+    """Delete these sessions, or all if there are none."""
     results: list[DeletionResult] = []
     async with cli.agents() as service:
         by = await calling_actor(service)
-        if not names:
+        if not found:
             results.append(await service.delete_all(project, by=by))
             sentences = ["All sessions removed" if results[0] else "No sessions to remove"]
         else:
-            found = [await find_agent(service, name, project) for name in names]
             results += [await service.delete(session.id, by=by) for session in found]
             sentences = [f"{quote_name(session.name)} is deleted." for session in found]
     if as_json:
