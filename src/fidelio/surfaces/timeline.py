@@ -215,6 +215,13 @@ def _loaded(body: Mapping[str, Any]) -> tuple[str, str]:
     return f"was given {', '.join(loaded) if isinstance(loaded, Mapping) and loaded else 'a text'}", ""
 
 
+def _tool_called(body: Mapping[str, Any]) -> tuple[str, str]:
+    """A call of a tool, or a number of equal reads."""
+    reads = body.get("reads")
+    how = "" if reads is None else " again" if reads == 1 else f" again, {reads} times"
+    return f"called {body.get('name', '')}{how}", _text(body.get("err"))
+
+
 def _call(body: Mapping[str, Any]) -> tuple[str, str]:
     return f"called {body.get('name') or body.get('tool') or 'a tool'}", _call_input(body.get("input") or body.get("arguments"))
 
@@ -267,7 +274,7 @@ _WORDS: Mapping[str, Words] = {
     "checkpoint.resumed": lambda body: (f"went on after {body.get('checkpoint', '')}", ""),
     "request.answered": _answer,
     "variables.set": _set_variables,
-    "tool.called": lambda body: (f"called {body.get('name', '')}", _text(body.get("err"))),
+    "tool.called": _tool_called,
     "child.started": lambda body: (f"started {body.get('workflow', 'another workflow')}", ""),
     "child.finished": lambda body: (f"{body.get('workflow', 'the child')} came back", ""),
     "session.completed": lambda _: ("completed the workflow", ""),
