@@ -248,6 +248,8 @@ def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any])
         return msgspec.convert(arguments, parameters)
     except msgspec.ValidationError as error:
         unknown = find_unknown_arguments(tool, parameters, arguments)
+        if unknown is not None and str(error).startswith("Object contains unknown field"):
+            raise unknown from error
         hint = f"{unknown.sentence} " if unknown is not None else ""
         raise UsageProblem(
             f"Invalid arguments for tool {tool}: {_explain(str(error))}.",

@@ -85,6 +85,20 @@ async def test_an_argument_that_the_tool_does_not_have_is_refused_with_the_neare
     assert refused.text == f"Tool take has no argument {words} It takes: name, many, note."
 
 
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """What a tool takes that has no other parameters for sure."""
+
+    name: str
+
+
+@proves("mcp.arguments")
+def test_an_argument_that_a_strict_tool_does_not_have_is_named_once() -> None:
+    with pytest.raises(UsageProblem) as refused:
+        read_arguments("take", Strict, {"name": "n", "nams": 1})
+
+    assert str(refused.value) == "Tool take has no argument `nams` (did you mean `name`?). It takes: name."
+
+
 @proves("mcp.arguments")
 async def test_a_missing_argument_that_is_misspelt_is_named(table: ToolTable) -> None:
     refused = await reply(table, {"nmae": "n"})
