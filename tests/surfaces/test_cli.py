@@ -26,6 +26,7 @@ def test_an_unknown_command_or_option_says_where_to_look(fidelio: Fidelio) -> No
         fidelio("agnets").stderr
         == "fidelio: No such command 'agnets'. Did you mean agents? `fidelio --help` shows its usage.\n"
     )
+    assert "Did you mean inbox?" in fidelio("requests").stderr
 
 
 @proves("cli.errors")

@@ -51,6 +51,12 @@ def _detect_closed_output() -> Iterator[None]:
         raise OutputClosed from error
 
 
+# Words of other programs, or of our own texts, that are no commands and resemble others.
+_MEANT = {"requests": "inbox", "questions": "inbox", "workflows": "list", "runs": "sessions"}
+# Less similar commands are not suggested: `requests` resembles `trust`.
+_SIMILAR = 0.7
+
+
 class LazyGroup(click.Group):
     """A click group that imports the module of a command only when the command is used, not to list it."""
 
@@ -85,7 +91,8 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         # click suggests only commands that were imported.
         if not (ctx.resilient_parsing or args[0].startswith("-") or args[0] in COMMANDS):
-            near = get_close_matches(args[0], (name for name, _ in _list_summaries()))
+            known = [name for name, _ in _list_summaries()]
+            near = [_MEANT[args[0]]] if args[0] in _MEANT else get_close_matches(args[0], known, cutoff=_SIMILAR)
             if near:
                 raise click.UsageError(f"No such command {args[0]!r:.80}. Did you mean {' or '.join(near)}?", ctx)
         return super().resolve_command(ctx, args)
