@@ -81,7 +81,7 @@ async def _stop_agent(cli: CliContext, service: AgentService, session: AgentSess
         print_last_words(f"{name} could not be stopped: {escape_line(cli.render(error.text))}")
         return
     again = cli.render(Command("agents", "resume", name_argument(session.name, session.id), "PROMPT"))
-    print_last_words(f"{name} {describe_stop(stopped)}. {again} continues its conversation.")
+    print_last_words(f"{name} {describe_stop(stopped)}. {again} gives it another prompt.")
 
 
 def describe_stop(session: AgentSession) -> str:
