@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from fidelio.inbox import Inbox
@@ -95,3 +97,34 @@ async def test_an_agent_that_is_stopped_with_its_command_leaves_only_the_error(s
 
     assert (started.returncode, printed, worker.run.state) == (143, b"", "stopped")
     assert json.loads(said)["error"]["exit_code"] == 143
+
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "run-a-workflow.md"
+
+
+@proves("conductor.carries-out", "trust.blueprints")
+async def test_the_worker_without_a_model_of_the_guide_works_once_it_is_trusted(tmp_path: Path) -> None:
+    (blueprint,) = re.findall(r"```markdown\n(---\nname: robot\n.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```sh\n(fidelio trust .*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    trust, run = (line.split()[1:] for line in block.splitlines())
+    (tmp_path / ".fidelio" / "agents").mkdir(parents=True)
+    (tmp_path / ".fidelio" / "agents" / "robot.md").write_text(blueprint)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FIDELIO_")}
+    environ, pipe = {**inherited, "XDG_DATA_HOME": str(tmp_path / "data")}, asyncio.subprocess.PIPE
+
+    async def start(*words: str) -> asyncio.subprocess.Process:
+        command = (sys.executable, "-m", "fidelio", *words)
+        return await asyncio.create_subprocess_exec(*command, cwd=tmp_path, env=environ, stdout=pipe, stderr=pipe)
+
+    async with asyncio.timeout(SECONDS):
+        refused = await start(*run, "--json")
+        await refused.communicate()
+        trusted = await start(*trust, "--yes")
+        await trusted.communicate()
+        process = await start(*run, "--json")
+        await until(process, "waiting")
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+
+    assert refused.returncode not in (0, None)
+    assert trusted.returncode == 0
