@@ -250,11 +250,8 @@ def read_arguments(tool: str, parameters: type[P], arguments: Mapping[str, Any])
         unknown = find_unknown_arguments(tool, parameters, arguments)
         if unknown is not None and str(error).startswith("Object contains unknown field"):
             raise unknown from error
-        hint = f"{unknown.sentence} " if unknown is not None else ""
-        raise UsageProblem(
-            f"Invalid arguments for tool {tool}: {_explain(str(error))}.",
-            remedy=f"{hint}It takes: {_list_fields(parameters)}.",
-        ) from error
+        remedy = f"{f'{unknown.sentence} ' if unknown else ''}It takes: {_list_fields(parameters)}."
+        raise UsageProblem(f"Invalid arguments for tool {tool}: {_explain(str(error))}.", remedy=remedy) from error
 
 
 def _list_fields(parameters: type[msgspec.Struct]) -> str:

@@ -134,8 +134,7 @@ class Conductor:
             if session is None:
                 return ConductedRun(await self.start(plan), is_resumed=False)
             record = await self._context.load_record(session)
-            workflow = await self._context.find_workflow(session, record)
-            await update_plan(self._ledger, session, plan, workflow, record)
+            await update_plan(self._ledger, session, plan, await self._context.find_workflow(session, record), record)
             return ConductedRun(session, is_resumed=True)
         finally:
             lock.release()
@@ -170,10 +169,7 @@ class Conductor:
         acquire_run_lock(self._home, session).release()
 
     async def request_stop(self, session: str, *, by: str) -> list[AgentSession]:
-        """Put on record that the workers of an interrupted run are stopped, and return them. The next start resumes them.
-
-        The stop does not count as a failed try. The workers are stopped even if this process ends.
-        """
+        """Record the stop of the workers, which happens even if this process ends and is no failed try, and return them."""
         workers = await self._list_workers(session)
         for worker in workers:
             body = {"worker": worker.name, "runs": worker.run.number}
@@ -183,7 +179,7 @@ class Conductor:
         return workers
 
     async def wait_until_stopped(self, workers: Sequence[AgentSession], *, by: str) -> list[AgentSession]:
-        """Wait until workers whose stop was requested have stopped, or for the time that a stop may take."""
+        """Wait until these workers have stopped; the wait is bounded."""
         return [await self._workers.stop(worker, by=by) for worker in workers]
 
     async def _list_workers(self, session: str) -> list[AgentSession]:

@@ -16,7 +16,8 @@ from fidelio.orchestrator.record.model import AgentSession
 from fidelio.orchestrator.service.service import AgentService
 from fidelio.surfaces.cli.agent_output import describe_progress, print_result, print_session
 from fidelio.surfaces.cli.attended import AttendedTerminal, print_last_words
-from fidelio.surfaces.cli.context import CliContext, calling_actor, escape_line, finish, name_argument, print_line, quote_name
+from fidelio.surfaces.cli.context import CliContext, calling_actor, escape_line, name_argument, print_line, quote_name
+from fidelio.surfaces.cli.signals import finish
 
 _POLL_SECONDS = 1.0
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import shutil
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -25,6 +22,8 @@ from fidelio.app.records import Records
 from fidelio.errors import Command, Text, UsageProblem, render
 from fidelio.processes.caller import identify_process
 from fidelio.settings import Settings, load_settings
+from fidelio.surfaces.cli.signals import Terminated as Terminated  # noqa: PLC0414  # commands import it from here
+from fidelio.surfaces.cli.signals import run_async as run_async  # noqa: PLC0414  # commands import it from here
 from fidelio.surfaces.commands import add_home_option, find_program
 from fidelio.surfaces.text import MAX_LINES, Layout, escape_json, is_utf8, measure, pad
 from fidelio.surfaces.text import escape_line as escape_line  # noqa: PLC0414  # commands import it from here
@@ -44,8 +43,6 @@ _STATE_COLORS = {
     **dict.fromkeys(("queued", "starting", "running", "active"), "cyan"),
     **dict.fromkeys(("succeeded", "completed"), "green"),
 }
-# A loop that has not noticed a Ctrl-C for so long is in a computation, which the next Ctrl-C ends.
-_STUCK_SECONDS = 1.0
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -213,72 +210,6 @@ def workflows_option(command: F) -> F:
         multiple=True,
         help="Read workflows from DIR instead of the search path (repeatable).",
     )(command)
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP ended the command. It is handled like Ctrl-C, except for the exit code."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.exit_code = 128 + number
-
-
-def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine. Ctrl-C, SIGTERM and SIGHUP cancel it, so that cleanup code runs.
-
-    SIGTERM and SIGHUP do not raise SIGINT for that: a process that a shell starts in the background ignores SIGINT.
-    """
-    received: list[int] = []
-    try:
-        return asyncio.run(_cancel_on_signals(work, received))
-    except asyncio.CancelledError:
-        if not received:
-            raise
-        raise (KeyboardInterrupt if received[0] == signal.SIGINT else Terminated(received[0])) from None
-
-
-async def _cancel_on_signals(work: Coroutine[Any, Any, T], received: list[int]) -> T:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    unanswered: list[float] = []
-
-    def deliver() -> None:
-        unanswered.clear()
-        task.cancel()
-
-    def cancel(number: int, _: object) -> None:
-        # asyncio raises at every second Ctrl-C, in whatever runs, and ends the tasks that `finish` waits for.
-        if number == signal.SIGINT and unanswered and monotonic() - unanswered[0] > _STUCK_SECONDS:
-            raise KeyboardInterrupt
-        received.append(number)
-        unanswered.append(monotonic())
-        # A signal does not wake the loop; this call does.
-        loop.call_soon_threadsafe(deliver)
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    # Not what is ignored: `nohup` makes a process ignore SIGHUP, and a shell its jobs in the background Ctrl-C.
-    replaced = {number: handler for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)}
-    for number in replaced:
-        signal.signal(number, cancel)
-    try:
-        return await work
-    finally:
-        for number, handler in replaced.items():
-            signal.signal(number, handler)
-
-
-async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Carry out work that no signal may cut short. The task is cancelled afterwards if one has arrived meanwhile."""
-    task, is_cancelled = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            is_cancelled = True
-    if is_cancelled:
-        task.result()
-        raise asyncio.CancelledError
-    return task.result()
 
 
 def print_json(data: object) -> None:

@@ -52,7 +52,7 @@ def _detect_closed_output() -> Iterator[None]:
 
 
 # Words of other programs, or of our own texts, that are no commands and resemble others.
-_MEANT = {"requests": "inbox", "questions": "inbox", "workflows": "list", "runs": "sessions"}
+_SYNONYMS = {"requests": "inbox", "questions": "inbox", "workflows": "list", "runs": "sessions"}
 # Less similar commands are not suggested: `requests` resembles `trust`.
 _SIMILAR = 0.7
 
@@ -92,7 +92,7 @@ class LazyGroup(click.Group):
         # click suggests only commands that were imported.
         if not (ctx.resilient_parsing or args[0].startswith("-") or args[0] in COMMANDS):
             known = [name for name, _ in _list_summaries()]
-            near = [_MEANT[args[0]]] if args[0] in _MEANT else get_close_matches(args[0], known, cutoff=_SIMILAR)
+            near = [_SYNONYMS[args[0]]] if args[0] in _SYNONYMS else get_close_matches(args[0], known, cutoff=_SIMILAR)
             if near:
                 raise click.UsageError(f"No such command {args[0]!r:.80}. Did you mean {' or '.join(near)}?", ctx)
         return super().resolve_command(ctx, args)

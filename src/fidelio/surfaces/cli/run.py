@@ -26,7 +26,6 @@ from fidelio.surfaces.cli.context import (
     calling_actor,
     calling_session,
     complete_path,
-    finish,
     json_option,
     print_json,
     print_line,
@@ -39,6 +38,7 @@ from fidelio.surfaces.cli.context import (
 from fidelio.surfaces.cli.prompting import can_draw, can_prompt
 from fidelio.surfaces.cli.references import BLUEPRINT, WORKFLOW
 from fidelio.surfaces.cli.run_display import Display, LiveDisplay
+from fidelio.surfaces.cli.signals import finish
 
 # Held, so that the interpreter does not complain about a process that goes on when this command ends.
 _BACKGROUND: list[subprocess.Popen[bytes]] = []

@@ -203,8 +203,9 @@ class ClaudeExecutor:
 
 @contextmanager
 def _probe_environment(environment: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """The environment of a check. Claude Code writes its files at every call, and a check must not leave them to a person
-    who does not use it: `fidelio init` would take them for a sign that they do.
+    """The environment of a check, with a temporary directory for files of Claude Code if the home has none.
+
+    It writes files at every call, and `fidelio init` would take them for a sign that Claude Code is used.
     """
     home = Path(environment.get("HOME") or os.devnull)
     if _DIRECTORY in environment or any(os.path.lexists(home / name) for name in (".claude", ".claude.json")):
