@@ -123,7 +123,8 @@ async def _describe_confirmation(request: PageRequest) -> Result:
 
 async def _describe_answer(request: PageRequest) -> Result:
     """What the browser lets its owner sign for an answer. Sent as a form, because a comment may be longer than an address."""
-    await request.require_person()
+    # A signature counts whatever program brings it, so every program may ask what is to be signed.
+    await request.require_person(is_signed=True)
     found = await (await request.services.inbox()).find(request.path("request"))
     nonce, option = _make_nonce(request), request.fields.get("option", "")
     if option not in {known["id"] for known in found.options or ({"id": ""},)}:
