@@ -99,11 +99,11 @@ async def _show_request(request: PageRequest) -> Result:
 
 
 async def _show_question(
-    request: PageRequest, *, written: str = "", refusal: FidelioError | None = None, status: int = HTTPStatus.OK
+    request: PageRequest, *, text: str = "", refusal: FidelioError | None = None, status: int = HTTPStatus.OK
 ) -> PageContent:
-    """The page of a question. `written`: the text that was sent with an answer that was not taken, and `refusal` says why."""
+    """The page of a question. `text`: what was sent with an answer that was not taken; `refusal` says why."""
     view = await inbox_request(request, request.path("request"))
-    values = {"view": view, "written": written, "refusal": refusal, "too_late": status == HTTPStatus.CONFLICT}
+    values = {"view": view, "text": text, "refusal": refusal, "too_late": status == HTTPStatus.CONFLICT}
     return PageContent("request.html", values, status)
 
 
@@ -114,9 +114,9 @@ async def _answer(request: PageRequest) -> Result:
     try:
         await _answer_request(request, name, request.fields.get("option", ""), person)
     except PersonNeeded as error:
-        return await _show_question(request, written=_read_text(request), refusal=error, status=HTTPStatus.FORBIDDEN)
+        return await _show_question(request, text=_read_text(request), refusal=error, status=HTTPStatus.FORBIDDEN)
     except RequestClosed:
-        return await _show_question(request, written=_read_text(request), status=HTTPStatus.CONFLICT)
+        return await _show_question(request, text=_read_text(request), status=HTTPStatus.CONFLICT)
     return Redirect(_return_after(request.fields.get("back", ""), name))
 
 
