@@ -38,6 +38,14 @@ class StdioTransport(ABC):
 
     async def request(self, message: Mapping[str, Any]) -> dict[str, Any]:
         await self.notify(message)
+        try:
+            return await self._read_reply(message)
+        except asyncio.CancelledError:
+            # Else a server that is in a call would go on with it, and not exit while it does.
+            self._cancel(message)
+            raise
+
+    async def _read_reply(self, message: Mapping[str, Any]) -> dict[str, Any]:
         skipped = 0
         for _ in range(MAX_SKIPPED):
             line = await self._read_line()
@@ -49,6 +57,15 @@ class StdioTransport(ABC):
             if skipped > MAX_SKIPPED_BYTES:
                 break
         raise self.failure("sends messages without end")
+
+    def _cancel(self, message: Mapping[str, Any]) -> None:
+        """Tell the server that nobody waits for the reply. Not waited for: who calls this is being cancelled."""
+        assert self.child.stdin is not None
+        params = {"requestId": message["id"], "reason": "The caller was stopped."}
+        notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        # The protocol forbids to cancel the first request.
+        if message["method"] != "initialize" and not self.child.stdin.is_closing():
+            self.child.stdin.write(msgspec.json.encode(notice) + b"\n")
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         assert self.child.stdin is not None

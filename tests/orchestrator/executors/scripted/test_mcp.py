@@ -312,3 +312,31 @@ async def test_a_script_with_servers_is_played_where_there_is_no_process_table(
         processes_table.missing_support.cache_clear()
 
     assert finished.text == "done"
+
+
+# Never replies to a call, and says in a file whether it was cancelled.
+PATIENT = """
+import json, pathlib, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": {}}), flush=True)
+    elif asked.get("method") == "tools/call":
+        called = asked["id"]
+    elif asked.get("method") == "notifications/cancelled":
+        pathlib.Path("cancelled").write_text(str(asked["params"]["requestId"] == called))
+"""
+
+
+@proves("scripted.mcp")
+async def test_a_call_that_is_stopped_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    async with open_client(python_server(PATIENT), directory=tmp_path, environment={}) as client:
+        calling = asyncio.create_task(client.call("wait", {}))
+        # The task sends its request in its first step.
+        await asyncio.sleep(0)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+
+    # The server has read all that was sent before its input was closed.
+    assert (tmp_path / "cancelled").read_text() == "True"

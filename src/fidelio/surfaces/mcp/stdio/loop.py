@@ -33,7 +33,8 @@ MAX_MESSAGE = 16 * 1024 * 1024
 MAX_CALLS = 256
 MAX_IN_FLIGHT = 4 * MAX_MESSAGE
 MAX_UNSENT = 1024 * 1024
-DRAIN_SECONDS = 5.0
+# How long calls in flight go on when the input has ended; after a signal somebody waits for the process to end.
+DRAIN_SECONDS, SIGNALLED_DRAIN_SECONDS = 5.0, 1.0
 MAX_DIGITS = 400
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -41,7 +42,7 @@ Deliver = Callable[[dict[str, Any]], None]
 
 
 async def serve_stdio(protocol: Protocol) -> int:
-    """Serve until the client closes its end or a signal arrives; calls in flight get `DRAIN_SECONDS` to finish.
+    """Serve until the client closes its end or a signal arrives; calls in flight get a moment to finish.
 
     Return the exit code: 0, or 128 plus the number of the signal.
     """
@@ -220,7 +221,7 @@ class _Connection:
         calls = list(self._calls.values())
         if not calls:
             return
-        _, unfinished = await asyncio.wait(calls, timeout=DRAIN_SECONDS)
+        _, unfinished = await asyncio.wait(calls, timeout=SIGNALLED_DRAIN_SECONDS if self.exit_code else DRAIN_SECONDS)
         for task in unfinished:
             task.cancel()
         if unfinished:
