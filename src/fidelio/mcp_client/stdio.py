@@ -59,7 +59,7 @@ class StdioTransport(ABC):
         raise self.failure("sends messages without end")
 
     def _cancel(self, message: Mapping[str, Any]) -> None:
-        """Tell the server that nobody waits for the reply. Not waited for: who calls this is being cancelled."""
+        """Cancel a request at the server. Waits for nothing: the caller is being cancelled itself."""
         assert self.child.stdin is not None
         params = {"requestId": message["id"], "reason": "The caller was stopped."}
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
