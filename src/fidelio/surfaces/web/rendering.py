@@ -30,20 +30,27 @@ class Renderer:
     """Renders templates. What is not marked as safe is escaped."""
 
     def __init__(self) -> None:
-        self._templates = Environment(
-            loader=PackageLoader("fidelio.surfaces.web"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
-        self._templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
-        self._templates.filters.update(commands=show_commands, lasting=show_lasting)
-        self._templates.globals.update(static=static_address, now=now_ms)
+        self._templates = _open_templates()
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(template).render(values)
+
+
+@cache
+def _open_templates() -> Environment:
+    """The templates, compiled once for a process: a shared file would spend half of its time on that."""
+    templates = Environment(
+        loader=PackageLoader("fidelio.surfaces.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(when=show_time, times=show_both_times, moment=show_moment, csp_hash=compute_policy_hash)
+    templates.filters.update(foreign=show_foreign, marked=mark_words, json=show_json, duration=describe_duration)
+    templates.filters.update(commands=show_commands, lasting=show_lasting)
+    templates.globals.update(static=static_address, now=now_ms)
+    return templates
 
 
 def show_time(ms: int | None) -> Markup:
