@@ -33,6 +33,7 @@ from fidelio.settings import load_settings
 from fidelio.surfaces.http.api.application import create_json_routes
 from fidelio.surfaces.http.api.operations import JsonServices
 from fidelio.surfaces.http.application import create_app
+from fidelio.surfaces.http.connections import PeerAddress
 from fidelio.surfaces.http.demo_agent import connect_demo_agent
 from fidelio.surfaces.http.serving import serve_http
 from fidelio.surfaces.mcp.dialects import DEFAULT, load_tools
@@ -126,7 +127,8 @@ async def serve(directory: str, events: int) -> AsyncIterator[Server]:
         demo = await stack.enter_async_context(connect_demo_agent(f"{url}/mcp", TOKEN, project="project"))
         run = await demo.start_session()
         examples = await write_examples(application, Path(directory), run, await demo.advance_to_question())
-        transport = httpx2.ASGITransport(app=both)
+        # As that of a browser, whose process is looked up once for a connection.
+        transport = httpx2.ASGITransport(app=both, client=PeerAddress(("127.0.0.1", 1)))
         client = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=url, timeout=60))
         await client.get(make_link(application.keys(), url))
         await (await application.records())._ledger.update_index()

@@ -12,6 +12,7 @@ from fidelio.app.application import Application
 from fidelio.inbox import APPROVAL, demand_proof
 from fidelio.processes.caller import PERSON, UNKNOWN_AGENT, UNSEEN, Caller
 from fidelio.surfaces.http import plain
+from fidelio.surfaces.web import pages
 from tests.support import proves
 from tests.surfaces.api.conftest import ask, open_session
 from tests.surfaces.web.conftest import Site, read_form_token
@@ -84,10 +85,10 @@ async def test_a_program_of_this_machine_answers_as_a_person_and_sees_no_note(si
     await open_session(site.application, "one", request)
 
     async with site.visit() as client:
-        pages = [(await client.get(path)).text for path in (f"/inbox/{request.id}", "/agents", "/webhooks", "/workflows/hello")]
+        shown = [(await client.get(path)).text for path in (f"/inbox/{request.id}", "/agents", "/webhooks", "/workflows/hello")]
         await send(client, f"/inbox/{request.id}", option="allow")
 
-    assert not any(CANNOT_BE_LOOKED_AT in page for page in pages)
+    assert not any(CANNOT_BE_LOOKED_AT in page for page in shown)
     assert await read_state(site.application, request.id) == ("answered", "web", "local")
 
 
@@ -102,6 +103,7 @@ async def test_a_signature_counts_whatever_program_brings_it(
     await open_session(site.application, "one", request)
     monkeypatch.setattr(plain, "identify_peer", lambda *_: peer)
     monkeypatch.setattr(plain, "PEER_SECONDS", 0.0)
+    monkeypatch.setattr(pages, "SHOWN_SECONDS", 0.0)
 
     await page.goto(f"{at_localhost(site)}/inbox/{request.id}")
     await expect(page.locator("[data-question] .warning").first).to_contain_text(CANNOT_BE_LOOKED_AT)

@@ -150,23 +150,26 @@ def make_peer_lookup(scope: Scope) -> IdentifyPeer:
     return partial(asyncio.to_thread, identify_peer, peer and (peer[0], peer[1]), server and (server[0], server[1]))
 
 
-async def identify_client(scope: Scope, clock: Callable[[], float] = time.monotonic) -> Caller:
-    """Identify the process at the other end of a connection, at most once a second: a lookup takes about 8 ms of CPU time."""
+async def identify_client(scope: Scope, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None) -> Caller:
+    """Identify the process at the other end of a connection, at most once a second: a lookup takes about 8 ms of CPU time.
+
+    `seconds`: how old the finding may be instead.
+    """
     peer, lookup = scope.get("client"), make_peer_lookup(scope)
     if not isinstance(peer, PeerAddress):
         return await lookup()
     now = clock()
-    if peer.found is None or now - peer.found[0] >= PEER_SECONDS:
+    if peer.found is None or now - peer.found[0] >= (PEER_SECONDS if seconds is None else seconds):
         peer.found = now, await lookup()
     return peer.found[1]
 
 
-async def identify_sender(scope: Scope) -> Caller:
+async def identify_sender(scope: Scope, *, seconds: float | None = None) -> Caller:
     """Identify who sends a request that counts for a person, by the process at the other end and the header of an agent.
 
     A process of this machine that cannot be looked at may be an agent that hides, so it counts as one: see `identify_peer`.
     """
-    return combine_callers(read_agent_header(Headers(scope=scope)), await identify_client(scope))
+    return combine_callers(read_agent_header(Headers(scope=scope)), await identify_client(scope, seconds=seconds))
 
 
 def _check_media_types(headers: Headers) -> None:

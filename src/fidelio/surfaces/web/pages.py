@@ -23,12 +23,15 @@ from fidelio.app.records import Records
 from fidelio.app.watching import Watcher
 from fidelio.errors import FidelioError, UsageProblem
 from fidelio.inbox import Inbox, require_person
+from fidelio.processes.caller import Caller
 from fidelio.surfaces.http.plain import identify_sender
 from fidelio.surfaces.http.problems import find_status
 from fidelio.surfaces.web.access import SIGN_IN_PATH, SignIn, Visitor, choose_target, is_own_origin
 from fidelio.surfaces.web.rendering import Renderer
 
 MAX_FORM = 256 * 1024
+# How old the finding about a browser may be for what a page says beforehand. A change looks again.
+SHOWN_SECONDS = 60.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,6 +77,7 @@ class PageRequest:
         # The newest event before the values of the page were read: what comes later makes the page read itself again.
         self.position = 0
         self.fields: dict[str, str] = {}
+        self._sender: Caller | None = None
 
     def path(self, name: str) -> str:
         return str(self.raw.path_params[name])
@@ -97,14 +101,21 @@ class PageRequest:
 
     async def is_seen(self) -> bool:
         """Whether the program at the other end was looked at and is no agent. Only then a person is known to be there."""
-        return (await identify_sender(self.raw.scope)).kind == "person"
+        return (await self._identify_sender()).kind == "person"
+
+    async def _identify_sender(self) -> Caller:
+        # Once: a lookup takes 8 ms, and a page asks for each of its questions.
+        if self._sender is None:
+            seconds = None if self.raw.method == "POST" else SHOWN_SECONDS
+            self._sender = await identify_sender(self.raw.scope, seconds=seconds)
+        return self._sender
 
     async def require_person(self, *, is_signed: bool = False) -> str:
         """The name of the person who seems to be at the browser. Raises if an agent sent the request, or runs this server.
 
         `is_signed`: the caller checks a signature of the person, which counts whatever program brings it.
         """
-        if not is_signed and (await identify_sender(self.raw.scope)).is_agent:
+        if not is_signed and (await self._identify_sender()).is_agent:
             raise UsageProblem(
                 "An agent sent this request, or its program could not be told from one, and only a person may do this.",
                 remedy="Open the page in your own browser.",
