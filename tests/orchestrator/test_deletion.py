@@ -27,8 +27,15 @@ async def hear(event: asyncio.Event) -> None:
 
 async def agent_process(run: str) -> asyncio.subprocess.Process:
     """A process that carries the mark of a run and does not end by itself."""
-    environment = {**os.environ, AGENT_MARKER: run}
-    return await asyncio.create_subprocess_exec("sleep", "600", env=environment, start_new_session=True)
+    environment, pipe = {**os.environ, AGENT_MARKER: run}, asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", "echo begun; read _"), env=environment, stdin=pipe, stdout=pipe, start_new_session=True
+    )
+    assert process.stdout is not None
+    # A process shows its environment only at the end of `exec`.
+    async with asyncio.timeout(20):
+        await process.stdout.readline()
+    return process
 
 
 async def nothing(_: object) -> None:
