@@ -167,3 +167,28 @@ def _until(gate: threading.Event) -> Callable[[Transaction], Any]:
 
 def _fail(_: Transaction) -> None:
     raise ZeroDivisionError("a bug")
+
+
+@proves("ledger.follow-others")
+async def test_what_another_appends_before_the_writer_has_begun_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, may_begin, begin = tmp_path / "ledger.db", threading.Event(), Writer._run
+
+    def begin_late(writer: Writer) -> None:
+        may_begin.wait(TIMEOUT_SECONDS)
+        begin(writer)
+
+    async with await open_sqlite(path) as theirs:
+        await start(theirs, "s_a")
+        monkeypatch.setattr(Writer, "_run", begin_late)
+        async with await open_sqlite(path) as ours:
+            follower = ours.follow("s_a")
+            await take(follower, 1)
+            waiting = asyncio.create_task(take(follower, 1))
+            # In its first step the follower reads that there is nothing, and waits.
+            await asyncio.sleep(0)
+            await say(theirs, "s_a", {})
+            may_begin.set()
+
+            assert [event.seq for event in await waiting] == [2]

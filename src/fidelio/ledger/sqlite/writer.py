@@ -64,7 +64,8 @@ class Writer:
         self._is_contended = False
         self._is_closed = False
         self._is_stopping = False
-        self._seen_version = 0
+        # None at first: the version that the thread finds when it begins may already hold what a listener waits for.
+        self._seen_version: int | None = None
         self._polled_at = 0.0
         self._erased_at = 0.0
         self._lock = threading.Lock()
@@ -190,7 +191,6 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._seen_version = self._data_version()
             while not self._is_stopping:
                 self._collect()
                 if self._group or self._is_stopping:
@@ -266,11 +266,12 @@ class Writer:
     def _poll_other_processes(self) -> None:
         version = self._data_version()
         if version != self._seen_version:
-            self._seen_version = version
+            is_first, self._seen_version = self._seen_version is None, version
             self.notifier.notify(None)
-            self._committer.indexer.schedule()
+            if not is_first:
+                self._committer.indexer.schedule()
 
-    def _data_version(self) -> int:
+    def _data_version(self) -> int | None:
         try:
             with self._committer.lock:
                 return self._committer.data_version()
