@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fidelio.engine.record import ChildSession, Record, fold_drafts
 from fidelio.engine.state import build_refusal, list_warnings
@@ -196,6 +197,9 @@ def test_a_value_that_the_child_was_only_given_does_not_come_back() -> None:
     assert child.variables == {"package": "p", "goal": "g"}
     assert collect_returned_variables(PARENT, parent, child) == {}
     assert collect_returned_variables(PARENT, parent, worked) == {"goal": "reached"}
+    # Only `parent` is the parent; other authors may begin alike.
+    named_alike = replace(worked, set_by={**worked.set_by, "goal": "parental"})
+    assert collect_returned_variables(PARENT, parent, named_alike) == {"goal": "reached"}
 
 
 def _after(record: Record, drafts: Any) -> Record:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Authors of variables in a child: its parent, or a checkpoint of the parent; no activity can have the name `..`.
 _BY_PARENT, _PARENT_ACTIVITY = "parent", ".."
-_INHERITED = (_BY_PARENT, f"{BY_ANSWER}{_PARENT_ACTIVITY}/")
 
 
 class TriggerMatch(msgspec.Struct, frozen=True):
@@ -152,12 +151,17 @@ def collect_returned_variables(
     the child's agent.
     """
     ours = (BY_ANSWER, *BY_DEFINITION)
-    changed = {name: value for name, value in ended.variables.items() if not ended.set_by.get(name, "").startswith(_INHERITED)}
+    changed = {name: value for name, value in ended.variables.items() if not _is_inherited(ended.set_by.get(name, ""))}
     return {
         name: value
         for name, value in changed.items()
         if ended.set_by.get(name, "").startswith(ours) or not find_settling_checkpoint(workflow, parent, name, person=person)
     }
+
+
+def _is_inherited(author: str) -> bool:
+    """Whether the author of a variable in a child is its parent, or a checkpoint of the parent."""
+    return author == _BY_PARENT or author.startswith(f"{BY_ANSWER}{_PARENT_ACTIVITY}/")
 
 
 def draft_child_finished(child: ChildSession, variables: Mapping[str, Any], outcome: str = "completed") -> EventDraft:
