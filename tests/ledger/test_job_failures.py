@@ -105,6 +105,32 @@ async def test_a_job_that_no_worker_survived_is_not_started_once_more(address: s
 
 
 @proves("jobs.stop")
+async def test_a_handler_whose_session_is_deleted_is_stopped_without_a_warning(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with ledger_with_sessions(address, "s_a") as ledger:
+        begun, ended = asyncio.Event(), asyncio.Event()
+        jobs = Jobs(ledger, lease_ms=300)
+
+        async def handle(_: Assignment) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        jobs.register("work", handle)
+        await jobs.enqueue("work", "s_a")
+        async with running(jobs), asyncio.timeout(TIMEOUT_SECONDS):
+            await begun.wait()
+            await ledger.erase(["s_a"], actor="me", reason="x")
+            await ended.wait()
+
+    assert caplog.text == ""
+
+
+@proves("jobs.stop")
 async def test_stopping_lets_a_running_handler_finish(address: str) -> None:
     async with ledger_with_sessions(address, "s_a") as ledger:
         begun, go_on = asyncio.Event(), asyncio.Event()

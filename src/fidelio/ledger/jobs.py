@@ -28,6 +28,7 @@ from fidelio.clock import Clock, now_ms
 from fidelio.errors import FidelioError, LedgerError, StaleLease, UsageProblem
 from fidelio.ids import new_id
 from fidelio.ledger.contract import Ledger
+from fidelio.ledger.encoding import DELETED
 from fidelio.ledger.long_text import sanitize_text
 from fidelio.ledger.model import Change, CommitResult, Completion, DeadLetter, Job, Json, Lease, NewJob, Retry, Settlement
 from fidelio.ledger.paging import all_jobs
@@ -211,12 +212,21 @@ class Jobs:
             await self._settle(assignment, Retry(due=self._clock(), error=STOPPED))
             raise
         except StaleLease:
+            if await self._is_deleted(lease.session):
+                _log.info("The session of job %s was deleted; its handler was stopped.", lease.job)
+                return
             _log.warning("Job %s was claimed by another worker after its lease expired; its handler was stopped.", lease.job)
             return
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop must go on
             _report_failure(lease, error)
             settlement = self._after_failure(lease, error)
         await self._settle(assignment, settlement)
+
+    async def _is_deleted(self, session: str) -> bool:
+        try:
+            return (await self._ledger.session(session)).status == DELETED
+        except LedgerError:
+            return False
 
     async def _run_with_heartbeat(self, assignment: Assignment) -> Settlement:
         lease = assignment.lease
