@@ -102,7 +102,7 @@ def compute_registration_challenge(nonce: str) -> bytes:
 
 def compute_key_challenge(key: PersonKey, nonce: str) -> bytes:
     """What a registered key signs to confirm another key."""
-    return _hash(_REGISTRATION, {"nonce": nonce, "id": key.id, "public": key.public, "host": key.host})
+    return _hash(_REGISTRATION, {"nonce": nonce, "id": key.id, "public": key.public, "origin": key.origin, "host": key.host})
 
 
 def find_signature_problem(key: PersonKey, signature: Signature, challenge: bytes) -> str:
