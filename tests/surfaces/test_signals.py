@@ -52,9 +52,11 @@ async def start_command(environ: dict[str, str], arguments: list[str]) -> asynci
     pipe = asyncio.subprocess.PIPE
     command = [sys.executable, "-m", "fidelio", *arguments]
     process = await asyncio.create_subprocess_exec(*command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe)
-    while not _handles_sigterm(process.pid):
-        assert process.returncode is None, await process.communicate()
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(SECONDS):
+        while not _handles_sigterm(process.pid):
+            assert process.returncode is None, await process.communicate()
+            # Nothing tells another process that a handler was set.
+            await asyncio.sleep(0.01)
     return process
 
 
